@@ -1,0 +1,470 @@
+"""What the core needs from outside, as Protocols; each docstring is the promise adapters keep.
+
+Unless a method says otherwise: calls may come from several threads, a repeated call has the same
+effect as one, and a dependency that does not answer raises the `BackendError` named in the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kb.types import (
+    Chunk,
+    Collection,
+    Document,
+    DocumentState,
+    GenerationEvent,
+    GenerationRequest,
+    Job,
+    JobState,
+    Message,
+    Page,
+    ParsedDocument,
+    Passage,
+    Problem,
+    Registration,
+    ScoredId,
+)
+
+Vectors = npt.NDArray[np.float32]
+
+PageProgress = Callable[[int, int], None]
+"""Called with (pages done, pages in all) while a document is parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRecord:
+    """A chunk's vector; `document_key` is `Document.key`."""
+
+    chunk_id: str
+    document_key: str
+    vector: Vectors
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalEntry:
+    """A chunk's text for the lexical index; `document_key` is `Document.key`."""
+
+    chunk_id: str
+    document_key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """Bytes that are safe on disk."""
+
+    sha256: str
+    size_bytes: int
+
+
+class Parser(Protocol):
+    """Turns one file of a known format into pages."""
+
+    def parse(self, path: Path, *, name: str, password: str | None, progress: PageProgress) -> ParsedDocument:
+        """Return the pages in order; raises a `DocumentError` when nothing usable is in the file."""
+        ...
+
+
+class DocumentReader(Protocol):
+    """Parses any file in a contained way: a file can end badly, the caller can't."""
+
+    def read(
+        self,
+        path: Path,
+        *,
+        name: str,
+        password: str | None,
+        progress: PageProgress,
+        is_cancelled: Callable[[], bool],
+    ) -> ParsedDocument:
+        """Return the parsed document.
+
+        Raises a `DocumentError` (time and memory limits included), or `JobCancelledError` within
+        a few seconds after `is_cancelled` turns true.
+        """
+        ...
+
+
+class SourceFiles(Protocol):
+    """Keeps uploaded bytes by their SHA-256."""
+
+    def save(self, stream: BinaryIO, *, max_bytes: int) -> StoredFile:
+        """Copy the stream to disk in pieces and flush it; the same bytes twice are one file.
+
+        Raises `UploadTooLargeError` beyond `max_bytes`; then nothing is kept.
+        """
+        ...
+
+    def get_path(self, sha256: str) -> Path:
+        """Return where the bytes lie; raises `DamagedFileError` when they are gone."""
+        ...
+
+    def delete(self, sha256: str) -> None:
+        """Forget the bytes; absent bytes are no error."""
+        ...
+
+
+class Embedder(Protocol):
+    """Text to unit vectors. Texts longer than `max_tokens` raise ValueError, never truncate."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the vector space: model files, prompts and pooling, as a short stable string."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest passage in tokens, prompt and special tokens already taken off."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Return the tokens of `text` alone, without prompt and special tokens."""
+        ...
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """Return one row per text, in order; float32, shape (len(texts), dimension), unit length."""
+        ...
+
+    def embed_query(self, text: str) -> Vectors:
+        """Return one vector; float32, shape (dimension,), unit length. Long queries are cut."""
+        ...
+
+
+class VectorStore(Protocol):
+    """Nearest neighbours by cosine; raises `VectorStoreUnavailableError`."""
+
+    def ensure_collection(self, collection_id: str, *, dimension: int) -> None:
+        """Create the collection's space unless it is there."""
+        ...
+
+    def upsert(self, collection_id: str, records: Sequence[VectorRecord]) -> None:
+        """Add or replace by chunk id; any number of records."""
+        ...
+
+    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
+        """Return up to `top_k` chunks, best first; score is the cosine, -1..1.
+
+        An unknown collection gives an empty list.
+        """
+        ...
+
+    def delete_document(self, collection_id: str, document_key: str) -> None:
+        """Remove every vector with this document key."""
+        ...
+
+    def delete_collection(self, collection_id: str) -> None:
+        """Remove the collection's space; an unknown one is no error."""
+        ...
+
+    def count(self, collection_id: str, *, document_key: str | None = None) -> int:
+        """Return the number of vectors, of one document if a key is given; unknown ones give 0."""
+        ...
+
+    def ping(self) -> str:
+        """Return the version of the store, or raise."""
+        ...
+
+
+class LexicalIndex(Protocol):
+    """BM25 over words, Chinese bigrams and codes; raises `LexicalIndexUnavailableError`."""
+
+    def upsert(self, collection_id: str, entries: Sequence[LexicalEntry]) -> None:
+        """Add or replace by chunk id; creates the collection's index if needed."""
+        ...
+
+    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+        """Return up to `top_k` chunks that share a term with `text`, best first; score > 0.
+
+        Any string is a valid query: operators and quotes have no special meaning.
+        """
+        ...
+
+    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
+        """Return chunks in which the canonical `code` (see `kb.codes`) stands, best first."""
+        ...
+
+    def delete_document(self, collection_id: str, document_key: str) -> None:
+        """Remove every entry with this document key."""
+        ...
+
+    def delete_collection(self, collection_id: str) -> None:
+        """Remove the collection's index; an unknown one is no error."""
+        ...
+
+    def count(self, collection_id: str, *, document_key: str | None = None) -> int:
+        """Return the number of entries, of one document if a key is given; unknown ones give 0."""
+        ...
+
+    def ping(self) -> str:
+        """Return the version of the index, or raise."""
+        ...
+
+
+class Reranker(Protocol):
+    """Puts passages in a better order."""
+
+    def rerank(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
+        """Return the same passages, best first, with new ranks and a `rerank` entry in `scores`."""
+        ...
+
+
+class PromptCounter(Protocol):
+    """Counts tokens as the generator's runtime does."""
+
+    def count_text(self, text: str) -> int:
+        """Return the tokens of plain text; markup-like text counts as plain characters."""
+        ...
+
+    def count_messages(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of the rendered chat template, generation prompt included."""
+        ...
+
+    def neutralise(self, text: str) -> str:
+        """Return `text` so that no token of it is a special token of the model."""
+        ...
+
+
+class Generator(Protocol):
+    """Prompt to text; raises `GeneratorUnavailableError`."""
+
+    @property
+    def name(self) -> str:
+        """The model's name as shown in answers."""
+        ...
+
+    @property
+    def mode(self) -> str:
+        """`generated` for a model that writes, `extractive` for one that quotes."""
+        ...
+
+    def get_context_limit(self) -> int:
+        """Return the longest prompt plus answer in tokens."""
+        ...
+
+    def stream(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
+        """Yield deltas, then exactly one `GenerationEnd`. Closing the iterator stops the model."""
+        ...
+
+    def ping(self) -> str:
+        """Return a line about the runtime, or raise."""
+        ...
+
+
+class IngestQueue(Protocol):
+    """Hands jobs to workers; raises `QueueUnavailableError`. Jobs are remembered by the catalog."""
+
+    def submit(self, job_id: str) -> None:
+        """Queue the job; submitting it twice is harmless."""
+        ...
+
+    def get_live_workers(self) -> int:
+        """Return how many workers answered within a second."""
+        ...
+
+    def ping(self) -> str:
+        """Return a line about the broker, or raise."""
+        ...
+
+
+class Catalog(Protocol):
+    """The truth about collections, documents, pages, chunks, jobs and attempts.
+
+    Every method is one transaction; raises `CatalogUnavailableError`. A document's states follow
+    queued → parsing → embedding → ready / ready_with_warnings / failed / cancelled.
+
+    Visibility: chunks of a document generation are retrievable from `activate` until the document
+    is replaced or deleted. What `activate`, `begin_delete` and `fail_job` leave to be removed from
+    the indexes is listed by `list_garbage` until `forget_garbage`.
+    """
+
+    # -- collections
+    def create_collection(self, name: str, *, now: datetime) -> Collection:
+        """Raises `CollectionExistsError`; names are 1-64 characters of any script, trimmed."""
+        ...
+
+    def get_collection(self, name: str) -> Collection:
+        """Return by name; raises `CollectionNotFoundError`."""
+        ...
+
+    def get_collection_by_id(self, collection_id: str) -> Collection:
+        """Return by id; raises `CollectionNotFoundError`."""
+        ...
+
+    def list_collections(self) -> list[Collection]:
+        """Return all, by name, with their counts of documents and visible chunks."""
+        ...
+
+    def delete_collection(self, collection_id: str) -> list[str]:
+        """Remove the collection and all below it; returns the sha256 no document needs any more."""
+        ...
+
+    def claim_fingerprint(self, collection_id: str, *, fingerprint: str, dimension: int) -> None:
+        """Set the vector space at the first call; later raises `IndexMismatchError` if it differs."""
+        ...
+
+    # -- documents
+    def register_document(
+        self,
+        collection_id: str,
+        *,
+        name: str,
+        stored: StoredFile,
+        media_type: str,
+        now: datetime,
+        force: bool = False,
+    ) -> Registration:
+        """Record an upload and its job.
+
+        The id comes from the collection and the bytes. Bytes that are there and not failed or
+        cancelled are a duplicate: no new job, unless `force`; a duplicate under a new name keeps
+        its first name. Other bytes under the name of an existing document become a new document
+        that replaces the old one when it is activated. Failed or cancelled bytes are registered
+        anew with a new generation.
+        """
+        ...
+
+    def get_document(self, collection_id: str, document_id: str) -> Document:
+        """Raises `DocumentNotFoundError`."""
+        ...
+
+    def list_documents(
+        self,
+        collection_id: str,
+        *,
+        state: DocumentState | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Document]:
+        """Return documents by name then id; `after` is the id of the last one of the former page."""
+        ...
+
+    def get_pages(self, document_id: str, *, first: int = 1, last: int | None = None) -> list[Page]:
+        """Return the stored pages of the newest parsed generation, in order."""
+        ...
+
+    def list_chunks(self, document_id: str) -> list[Chunk]:
+        """Return the chunks of the document's newest stored generation, in order."""
+        ...
+
+    def find_visible_chunks(self, chunk_ids: Sequence[str]) -> dict[str, tuple[Chunk, str]]:
+        """Return chunk and document name by chunk id, leaving out what is not visible."""
+        ...
+
+    def begin_delete(self, collection_id: str, document_id: str) -> str | None:
+        """Hide and remove the document and its job; its index entries become garbage.
+
+        Returns the sha256 of its bytes when no other document needs them. Raises
+        `DocumentNotFoundError`.
+        """
+        ...
+
+    def list_garbage(self, *, limit: int = 100) -> list[tuple[str, str]]:
+        """Return (collection_id, document_key) whose index entries must be removed."""
+        ...
+
+    def forget_garbage(self, collection_id: str, document_key: str) -> None:
+        """Say that the index entries of this key are gone."""
+        ...
+
+    # -- jobs
+    def get_job(self, job_id: str) -> Job:
+        """Raises `JobNotFoundError`."""
+        ...
+
+    def list_jobs(
+        self,
+        *,
+        collection_id: str | None = None,
+        state: JobState | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Job]:
+        """Return jobs, newest first; `after` is the id of the last one of the former page."""
+        ...
+
+    def start_attempt(
+        self, job_id: str, *, worker: str, lease_s: float, max_attempts: int, now: datetime
+    ) -> Job | None:
+        """Count an attempt and take the lease, before any work is done.
+
+        Returns None when there is nothing to do: the job ended, was cancelled, or another worker
+        holds a live lease. When `max_attempts` were used up, the document is failed with the code
+        `attempts_exhausted` and None is returned. Raises `JobNotFoundError`.
+        """
+        ...
+
+    def find_lease_end(self, job_id: str) -> datetime | None:
+        """Return until when a worker holds the job, None if nobody does."""
+        ...
+
+    def report_progress(
+        self,
+        job_id: str,
+        *,
+        state: DocumentState,
+        stage: str,
+        pages_done: int,
+        page_count: int,
+        lease_s: float,
+        now: datetime,
+    ) -> bool:
+        """Store progress and renew the lease; returns False once the job should stop."""
+        ...
+
+    def save_parsed(self, job_id: str, parsed: ParsedDocument, *, now: datetime) -> None:
+        """Store pages and metadata of the job's generation, replacing an earlier attempt's."""
+        ...
+
+    def save_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> None:
+        """Store the chunks of the job's generation, replacing an earlier attempt's."""
+        ...
+
+    def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
+        """Make the generation visible and everything it replaces invisible, in one step.
+
+        Replaced: earlier generations of the document, and another document of the same name.
+        Returns None, changing nothing, if the job was cancelled or its document deleted.
+        """
+        ...
+
+    def fail_job(self, job_id: str, *, problem: Problem, now: datetime) -> None:
+        """End the job and its document as failed; an older visible generation stays visible."""
+        ...
+
+    def release_job(self, job_id: str, *, problem: Problem, now: datetime) -> None:
+        """End the attempt, free the lease and put the job back to queued, for a retry."""
+        ...
+
+    def cancel_job(self, job_id: str, *, now: datetime) -> Job:
+        """Ask the job to stop; a queued job ends at once, a running one when it notices."""
+        ...
+
+    def finish_cancel(self, job_id: str, *, now: datetime) -> None:
+        """End a cancelled job and its document; its index entries become garbage."""
+        ...
+
+    def retry_job(self, job_id: str, *, now: datetime) -> Job:
+        """Put a failed or cancelled job back to queued with fresh attempts; raises `JobStateError`."""
+        ...
+
+    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
+        """Return jobs that are queued or running with no live lease and untouched for 30 s."""
+        ...
+
+    def ping(self) -> str:
+        """Return the database and its schema revision, or raise."""
+        ...

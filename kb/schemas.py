@@ -1,0 +1,383 @@
+"""What goes over the wire: the JSON shapes of the API, shared by the server and the client."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProblemOut(_Wire):
+    """An error or a warning: a stable code, a sentence, the next step to take."""
+
+    code: str
+    message: str
+    next_step: str = ""
+
+
+class ErrorDetail(_Wire):
+    """The one shape of all errors; `type` and `param` are there for OpenAI clients."""
+
+    code: str
+    message: str
+    next_step: str = ""
+    type: str = "invalid_request_error"
+    param: str | None = None
+    request_id: str = ""
+
+
+class ErrorOut(_Wire):
+    """Body of every response with a 4xx or 5xx status."""
+
+    error: ErrorDetail
+
+
+class CollectionIn(_Wire):
+    """Request to create a collection."""
+
+    name: str = Field(min_length=1, max_length=64)
+
+
+class CollectionOut(_Wire):
+    """A collection with its counts."""
+
+    id: str
+    name: str
+    created_at: datetime
+    document_count: int
+    chunk_count: int
+    fingerprint: str
+
+
+class CollectionsOut(_Wire):
+    """All collections, by name."""
+
+    collections: list[CollectionOut]
+
+
+class DocumentOut(_Wire):
+    """A document and where it stands."""
+
+    id: str
+    collection: str
+    name: str
+    title: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+    state: str
+    stage: str
+    pages_done: int
+    page_count: int
+    chunk_count: int
+    attempt: int
+    job_id: str
+    error: ProblemOut | None
+    warnings: list[ProblemOut]
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+
+
+class PageQualityOut(_Wire):
+    """The quality ledger of one page."""
+
+    page_number: int
+    source: str
+    char_count: int
+    word_count: int
+    table_count: int
+    undecodable_share: float
+    ocr_confidence: float | None
+    warnings: list[str]
+
+
+class DocumentDetailOut(DocumentOut):
+    """A document with the ledger of its pages."""
+
+    pages: list[PageQualityOut]
+
+
+class DocumentsOut(_Wire):
+    """One page of documents; `next_after` is the cursor of the next page."""
+
+    documents: list[DocumentOut]
+    next_after: str | None = None
+
+
+class BoxOut(_Wire):
+    """A rectangle in points, origin at the top left corner of the page."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+class LineOut(_Wire):
+    """One printed line."""
+
+    text: str
+    char_start: int
+    char_end: int
+    box: BoxOut | None
+
+
+class TableOut(_Wire):
+    """A table's part on this page: one record per row, column name to cell text."""
+
+    table_index: int
+    records: list[dict[str, str]]
+
+
+class PageOut(_Wire):
+    """The stored text of one page."""
+
+    document_id: str
+    page_number: int
+    label: str | None
+    text: str
+    source: str
+    width: float | None
+    height: float | None
+    quality: PageQualityOut
+    lines: list[LineOut]
+    tables: list[TableOut]
+
+
+class UploadResultOut(_Wire):
+    """What became of one uploaded file; `error` is set when it was not accepted."""
+
+    name: str
+    document: DocumentOut | None
+    duplicate: bool
+    error: ProblemOut | None
+
+
+class UploadOut(_Wire):
+    """What became of each uploaded file, in the order they were sent."""
+
+    results: list[UploadResultOut]
+
+
+class AttemptOut(_Wire):
+    """One run of a job."""
+
+    number: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime | None
+    error: ProblemOut | None
+
+
+class JobOut(_Wire):
+    """The work on one upload; `stalled_reason` says why a queued job does not start."""
+
+    id: str
+    collection: str
+    document_id: str
+    document_name: str
+    state: str
+    document_state: str
+    stage: str
+    pages_done: int
+    page_count: int
+    cancel_requested: bool
+    stalled_reason: str | None
+    attempts: list[AttemptOut]
+    created_at: datetime
+    updated_at: datetime
+
+
+class JobsOut(_Wire):
+    """One page of jobs, newest first."""
+
+    jobs: list[JobOut]
+    next_after: str | None = None
+
+
+class SearchIn(_Wire):
+    """A search without an answer."""
+
+    query: str = Field(min_length=1, max_length=8000)
+    collection: str = "default"
+    top_k: int | None = Field(default=None, ge=1, le=50)
+
+
+class SpanOut(_Wire):
+    """A slice of a stored page text."""
+
+    page_number: int
+    char_start: int
+    char_end: int
+
+
+class PassageOut(_Wire):
+    """A retrieved chunk with the scores of each stage."""
+
+    rank: int
+    score: float
+    scores: dict[str, float]
+    chunk_id: str
+    document_id: str
+    document_name: str
+    page_start: int
+    page_end: int
+    spans: list[SpanOut]
+    heading_path: list[str]
+    text: str
+    records: list[dict[str, str]]
+
+
+class SearchOut(_Wire):
+    """Passages, best first; `evidence` (0..1) is what the refusal threshold is compared with."""
+
+    query: str
+    collection: str
+    passages: list[PassageOut]
+    evidence: float
+
+
+class MessageIn(_Wire):
+    """A former turn of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str = Field(max_length=32000)
+
+
+class AskIn(_Wire):
+    """A question to the documents of a collection."""
+
+    question: str = Field(min_length=1, max_length=32000)
+    collection: str = "default"
+    history: list[MessageIn] = Field(default_factory=list, max_length=100)
+    top_k: int | None = Field(default=None, ge=1, le=50)
+    max_tokens: int | None = Field(default=None, ge=1, le=8192)
+    stream: bool = False
+
+
+class CitationOut(_Wire):
+    """A marker `[number]` of the answer, resolved to words on a page."""
+
+    number: int
+    document_id: str
+    document_name: str
+    page_number: int
+    quote: str
+    char_start: int
+    char_end: int
+    chunk_id: str
+    heading_path: list[str]
+
+
+class RefusalOut(_Wire):
+    """Why the documents don't say, and what was nearest."""
+
+    reason: str
+    nearest: list[PassageOut]
+
+
+class UsageOut(_Wire):
+    """Tokens as the generator counts them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AnswerOut(_Wire):
+    """An answer or a refusal."""
+
+    id: str
+    question: str
+    collection: str
+    answer: str
+    refused: bool
+    refusal: RefusalOut | None
+    mode: str
+    language: str
+    citations: list[CitationOut]
+    passages: list[PassageOut]
+    notices: list[str]
+    model: str
+    finish_reason: str
+    usage: UsageOut
+
+
+class DependencyOut(_Wire):
+    """One dependency and whether it answers."""
+
+    name: str
+    ok: bool
+    required: bool
+    detail: str
+
+
+class ReadyOut(_Wire):
+    """Readiness: `ready` is true when every required dependency answers."""
+
+    ready: bool
+    dependencies: list[DependencyOut]
+
+
+class LiveOut(_Wire):
+    """Liveness: the process answers."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+
+
+class ChatMessageIn(BaseModel):
+    """A message in OpenAI shape; content is a string or a list of text parts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[dict[str, Any]] | None = None
+
+
+class StreamOptionsIn(BaseModel):
+    """Options of an OpenAI stream."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = False
+
+
+class ChatCompletionIn(BaseModel):
+    """OpenAI chat completion request; unknown fields are ignored, `model` names a collection."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    messages: list[ChatMessageIn] = Field(min_length=1)
+    stream: bool = False
+    stream_options: StreamOptionsIn | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+
+
+class ModelOut(_Wire):
+    """A collection in the shape of an OpenAI model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "kb"
+
+
+class ModelsOut(_Wire):
+    """All collections in the shape of OpenAI models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelOut]

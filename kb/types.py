@@ -1,0 +1,472 @@
+"""Frozen values that the whole system passes around.
+
+Reading order: Collection, Document, Job, then Page/Block (what a parser found), Chunk (what is
+indexed), Passage (a chunk retrieved for a query), Citation and Answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class DocumentState(StrEnum):
+    """Where a document stands; the value is what the API shows."""
+
+    QUEUED = "queued"
+    PARSING = "parsing"
+    EMBEDDING = "embedding"
+    READY = "ready"
+    READY_WITH_WARNINGS = "ready_with_warnings"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when no worker will change this state by itself."""
+        return self in _TERMINAL
+
+    @property
+    def is_searchable(self) -> bool:
+        """True when the document's chunks may be retrieved."""
+        return self in (DocumentState.READY, DocumentState.READY_WITH_WARNINGS)
+
+
+_TERMINAL = frozenset(
+    {
+        DocumentState.READY,
+        DocumentState.READY_WITH_WARNINGS,
+        DocumentState.FAILED,
+        DocumentState.CANCELLED,
+    }
+)
+
+
+class JobState(StrEnum):
+    """Where the work on one registered document stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the job will not run again by itself."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class TextSource(StrEnum):
+    """How the text of a page was obtained."""
+
+    TEXT = "text"
+    REPAIRED = "repaired"
+    OCR = "ocr"
+    NONE = "none"
+
+
+class BlockKind(StrEnum):
+    """The role of a stretch of page text."""
+
+    HEADING = "heading"
+    PARAGRAPH = "paragraph"
+    LIST_ITEM = "list_item"
+    TABLE_HEADER = "table_header"
+    TABLE_ROW = "table_row"
+    CODE = "code"
+    PAGE_HEADER = "page_header"
+    PAGE_FOOTER = "page_footer"
+
+    @property
+    def is_furniture(self) -> bool:
+        """True for running headers and footers, which are kept but never indexed."""
+        return self in (BlockKind.PAGE_HEADER, BlockKind.PAGE_FOOTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle on a page in points (1/72 inch), origin at the top left corner."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One printed line: a slice of `Page.text` and where it stands."""
+
+    char_start: int
+    char_end: int
+    box: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A slice of `Page.text` with one role.
+
+    Blocks are in reading order, don't overlap and together hold every word of the page.
+    `level` counts from 1 and is set for headings only. `record` maps column name to cell text
+    and is set for table rows only; `table_index` numbers the tables of a document from 0, and a
+    table that runs over a page break keeps its number.
+    """
+
+    kind: BlockKind
+    char_start: int
+    char_end: int
+    level: int = 0
+    box: Box | None = None
+    record: Mapping[str, str] | None = None
+    table_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuality:
+    """What was measured while a page was read; shares are 0..1 of the page's characters."""
+
+    undecodable_share: float = 0.0
+    word_count: int = 0
+    table_count: int = 0
+    ocr_confidence: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Extracted text of one page; `page_number` counts from 1.
+
+    Formats without pages (HTML, Markdown, text, DOCX) are one page; a spreadsheet has one page
+    per sheet.
+    """
+
+    page_number: int
+    text: str
+    source: TextSource = TextSource.TEXT
+    label: str | None = None
+    width: float | None = None
+    height: float | None = None
+    blocks: tuple[Block, ...] = ()
+    lines: tuple[Line, ...] = ()
+    quality: PageQuality = field(default_factory=PageQuality)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """What a parser found in one file. `warnings` concern the document as a whole."""
+
+    pages: tuple[Page, ...]
+    media_type: str
+    title: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open slice of the stored text of one page."""
+
+    page_number: int
+    char_start: int
+    char_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The piece of a document that is embedded and stored.
+
+    `text` is what stands in the document: the slices `spans`, joined by newlines. `context` is
+    the heading path and, for table rows, the table's header: it is embedded and shown to the
+    generator before `text`, and never cited. `records` are the table rows in `text`.
+    `generation` tells versions of the same document apart, so that old and new chunks can lie
+    side by side until the catalog switches.
+    """
+
+    id: str
+    document_id: str
+    generation: int
+    index: int
+    text: str
+    spans: tuple[Span, ...]
+    context: str = ""
+    heading_path: tuple[str, ...] = ()
+    records: tuple[Mapping[str, str], ...] = ()
+    language: str = "en"
+    token_count: int = 0
+
+    @property
+    def indexed_text(self) -> str:
+        """The text that is embedded and searched: context, then the chunk itself."""
+        return f"{self.context}\n{self.text}" if self.context else self.text
+
+    @property
+    def page_start(self) -> int:
+        """First page, from 1."""
+        return self.spans[0].page_number
+
+    @property
+    def page_end(self) -> int:
+        """Last page, from 1, inclusive."""
+        return self.spans[-1].page_number
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Documents that share one vector space. `fingerprint` is empty until the first index write."""
+
+    id: str
+    name: str
+    created_at: datetime
+    fingerprint: str = ""
+    dimension: int = 0
+    document_count: int = 0
+    chunk_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something failed or what a reader should know: a stable code, a sentence, a way out."""
+
+    code: str
+    message: str
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One source file as registered in a collection."""
+
+    id: str
+    collection_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    generation: int
+    state: DocumentState
+    created_at: datetime
+    updated_at: datetime
+    media_type: str = ""
+    title: str = ""
+    stage: str = ""
+    pages_done: int = 0
+    page_count: int = 0
+    chunk_count: int = 0
+    attempt: int = 0
+    job_id: str = ""
+    error: Problem | None = None
+    warnings: tuple[Problem, ...] = ()
+    finished_at: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """Names this generation of the document in the vector store and the lexical index."""
+        return f"{self.id}-g{self.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a job by one worker."""
+
+    number: int
+    worker: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    error: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The work on one generation of one document."""
+
+    id: str
+    collection_id: str
+    document_id: str
+    generation: int
+    state: JobState
+    created_at: datetime
+    updated_at: datetime
+    attempts: tuple[Attempt, ...] = ()
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Outcome of an upload. `duplicate` means that the same bytes were already there."""
+
+    document: Document
+    job: Job | None
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredId:
+    """A chunk id with the score of one index; higher is better."""
+
+    chunk_id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk retrieved for a query.
+
+    `rank` counts from 0. `score` is the fused score, higher is better. `scores` keeps what each
+    stage said: `dense` (cosine, -1..1), `lexical` (BM25, ≥ 0), `dense_rank`, `lexical_rank` (from 0),
+    `exact` (1.0 when a code of the query stands in the chunk); a stage that did not find the
+    chunk has no entry.
+    """
+
+    chunk: Chunk
+    document_name: str
+    score: float
+    rank: int
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn; `temperature` 0 is greedy."""
+
+    max_tokens: int = 512
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a generator needs for one answer.
+
+    `messages` is the packed prompt; `question`, `passages` and `language` are the same request
+    in parts, for a generator that quotes instead of writing.
+    """
+
+    messages: tuple[Message, ...]
+    question: str
+    passages: tuple[Passage, ...]
+    language: str
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDelta:
+    """The next piece of generated text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationEnd:
+    """Last event of a generation; `finish_reason` is stop or length."""
+
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+GenerationEvent = GenerationDelta | GenerationEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A marker `[number]` in an answer, resolved.
+
+    `quote` is the slice `char_start:char_end` of the stored text of page `page_number`.
+    """
+
+    number: int
+    document_id: str
+    document_name: str
+    page_number: int
+    quote: str
+    char_start: int
+    char_end: int
+    chunk_id: str
+    heading_path: tuple[str, ...] = ()
+
+
+class RefusalReason(StrEnum):
+    """Why the service says that the documents don't say."""
+
+    EMPTY_COLLECTION = "empty_collection"
+    CODE_UNKNOWN = "code_unknown"
+    BELOW_THRESHOLD = "below_threshold"
+    NOT_STATED = "not_stated"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal; `nearest` are the best passages found, shown but not used as an answer."""
+
+    reason: RefusalReason
+    nearest: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply with its citations, or a refusal.
+
+    `mode` is `generated`, `extractive` or `refused`. `text` holds `[n]` markers that resolve in
+    `citations`. `notices` are sentences for the reader (a fallback was used, a sentence was
+    dropped).
+    """
+
+    id: str
+    question: str
+    text: str
+    mode: str
+    language: str
+    citations: tuple[Citation, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    refusal: Refusal | None = None
+    notices: tuple[str, ...] = ()
+    model: str = ""
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def refused(self) -> bool:
+        """True when the documents don't say."""
+        return self.refusal is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDelta:
+    """The next piece of an answer's text; all pieces joined equal `Answer.text`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinished:
+    """Last event of an answer."""
+
+    answer: Answer
+
+
+AnswerEvent = AnswerDelta | AnswerFinished
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyStatus:
+    """Whether one dependency answers right now; `detail` says what is wrong or which version it is."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+    required: bool = True
