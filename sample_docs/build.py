@@ -84,7 +84,9 @@ def build(font: Path) -> int:
 def main() -> int:
     """Parse the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Build the sample documents from source/.")
-    parser.add_argument("--check", action="store_true", help="only say whether the built files are up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="only say whether the built files are up to date"
+    )
     parser.add_argument("--font", type=Path, help=f"path of {fonts.FONT_NAME}")
     arguments = parser.parse_args()
     try:

@@ -1,8 +1,9 @@
 """Manual sources: Markdown with a TOML head and fenced tables, read into plain blocks.
 
-Beyond plain Markdown, a fence named `table` holds TOML (`caption`, `widths` as shares, and `file`, a CSV beside
-the source, or `rows`; the first row is the header), `figure` a drawing (`builder.drawing`), and `layout` one
-word: `page`, `columns` or `single`. A block quote is a warning box; its first line, in bold, is its heading.
+Beyond plain Markdown, a fence named `table` holds TOML (`caption`, `widths` as shares, and `file`, a CSV
+beside the source, or `rows`; the first row is the header), `figure` a drawing (`builder.drawing`), and
+`layout` one word: `page`, `columns` or `single`. A block quote is a warning box; its first line, in bold, is
+its heading.
 """
 
 from __future__ import annotations

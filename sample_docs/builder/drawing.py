@@ -13,9 +13,10 @@ _FILL = colors.HexColor("#eef3f8")
 
 
 def draw(description: Mapping[str, Any], *, font: str, width: float) -> Drawing:
-    """Return the drawing: `size` in points, `boxes` as [x, y, w, h, label], `arrows` as [x1, y1, x2, y2, label].
+    """Return the drawing of `boxes` [x, y, w, h, label] and `arrows` [x1, y1, x2, y2, label].
 
-    The origin is at the lower left; a newline parts the lines of a label.
+    `size` is in points, like all numbers; the origin is at the lower left; a newline parts the lines of a
+    label.
     """
     own_width, height = description["size"]
     drawing = Drawing(width, height)

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from builder import blocks
-from builder.drawing import draw
-from builder.fonts import CJK, break_lines
 from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
@@ -29,6 +26,10 @@ from reportlab.platypus import (
     TableStyle,
 )
 from reportlab.platypus.tableofcontents import TableOfContents
+
+from builder import blocks
+from builder.drawing import draw
+from builder.fonts import CJK, break_lines
 
 _INK = colors.HexColor("#1f3a5f")
 _RULE = colors.HexColor("#7a8a9c")
@@ -101,13 +102,18 @@ class _Manual:
     def write(self, content: tuple[blocks.Block, ...]) -> None:
         """Lay out everything, in as many passes as the page numbers of the contents need."""
         contents = TableOfContents(dotsMinLevel=0)
-        contents.tableStyle = TableStyle([("TOPPADDING", (0, 0), (-1, -1), 1), ("BOTTOMPADDING", (0, 0), (-1, -1), 2)])
+        contents.tableStyle = TableStyle(
+            [("TOPPADDING", (0, 0), (-1, -1), 1), ("BOTTOMPADDING", (0, 0), (-1, -1), 2)]
+        )
         contents.levelStyles = [
             self._style(10, leading=13.5, before=2, color=_INK, bold=True),
             self._style(9, leading=11, leftIndent=14),
         ]
         story: list[Flowable] = [NextPageTemplate("single"), PageBreak()]
-        story += [Paragraph(self._head["contents"], self._style(17, after=12, color=_INK, bold=True)), contents]
+        story += [
+            Paragraph(self._head["contents"], self._style(17, after=12, color=_INK, bold=True)),
+            contents,
+        ]
         for number, block in enumerate(content):
             previous = content[number - 1] if number else None
             begins_chapter = isinstance(block, blocks.Heading) and block.level == 1
@@ -134,7 +140,9 @@ class _Manual:
                 return [self._text(text, self._style(10.5, leading=17, after=6))]
             case blocks.Item(marker, text):
                 style = self._style(10.5, leading=17, after=3, leftIndent=18, bulletIndent=3)
-                return [self._text(text, style, bullet=marker)]
+                # Helvetica's bullet is a control character (7F) in reportlab's encoding, and some readers keep it.
+                dash = marker == "•" and not self._chinese
+                return [self._text(text, style, bullet="–" if dash else marker)]
             case blocks.Warning():
                 return [self._warning(block), Spacer(1, 7)]
             case blocks.Table():
@@ -146,7 +154,9 @@ class _Manual:
 
     def _heading(self, block: blocks.Heading) -> list[Flowable]:
         size = {1: 16.0, 2: 12.5, 3: 10.5}[block.level]
-        style = self._style(size, leading=size * 1.4, before=(0, 9, 5)[block.level - 1], after=6, color=_INK, bold=True)
+        style = self._style(
+            size, leading=size * 1.4, before=(0, 9, 5)[block.level - 1], after=6, color=_INK, bold=True
+        )
         style.keepWithNext = 1
         flowable = self._text(block.text, style)
         flowable.heading = block
@@ -155,7 +165,9 @@ class _Manual:
     def _warning(self, block: blocks.Warning) -> Flowable:
         width = self._width - 22
         parts = [self._text(block.title, self._style(10.5, after=3, color=_WARN, bold=True), width=width)]
-        parts += [self._text(p, self._style(9.5, leading=14.5, after=2), width=width) for p in block.paragraphs]
+        parts += [
+            self._text(p, self._style(9.5, leading=14.5, after=2), width=width) for p in block.paragraphs
+        ]
         style = [
             ("LINEBEFORE", (0, 0), (0, -1), 3, _WARN),
             ("BACKGROUND", (0, 0), (-1, -1), colors.HexColor("#fdf1f0")),
@@ -270,5 +282,3 @@ class _Manual:
         canvas.drawString(_LEFT, bottom - 11, self._head["number"])
         canvas.drawRightString(right, bottom - 11, self._head["page"].format(document.page))
         canvas.restoreState()
-
-

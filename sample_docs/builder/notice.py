@@ -52,7 +52,9 @@ def _draw(notice: dict[str, str], font: Path) -> Image.Image:
     return page
 
 
-def _stamp(pen: ImageDraw.ImageDraw, text: str, face: ImageFont.FreeTypeFont, centre: tuple[int, int]) -> None:
+def _stamp(
+    pen: ImageDraw.ImageDraw, text: str, face: ImageFont.FreeTypeFont, centre: tuple[int, int]
+) -> None:
     x, y = centre
     for radius in (140, 132):
         pen.ellipse((x - radius, y + 150 - radius, x + radius, y + 150 + radius), outline=150, width=4)

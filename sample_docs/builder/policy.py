@@ -5,11 +5,12 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 
-from builder import blocks
-from builder.archive import DATE, write_reproducibly
 from docx import Document
 from docx.document import Document as DocumentType
 from docx.shared import Pt
+
+from builder import blocks
+from builder.archive import DATE, write_reproducibly
 
 
 def write_policy(source: blocks.Source, target: Path) -> None:

@@ -6,12 +6,13 @@ import tomllib
 from io import BytesIO
 from pathlib import Path
 
-from builder.archive import write_reproducibly
-from builder.blocks import read_csv
 from openpyxl import Workbook
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.worksheet import Worksheet
+
+from builder.archive import write_reproducibly
+from builder.blocks import read_csv
 
 
 def write_workbook(source: Path, target: Path) -> None:
@@ -42,7 +43,9 @@ def _fill(
     sheet.row_dimensions[1].height = 30
     for row_number, row in enumerate(rows, 3):
         for column, value in enumerate(row, 1):
-            cell = sheet.cell(row_number, column, float(value) if value.replace(".", "", 1).isdigit() else value)
+            cell = sheet.cell(
+                row_number, column, float(value) if value.replace(".", "", 1).isdigit() else value
+            )
             cell.border = Border(left=edge, right=edge, top=edge, bottom=edge)
             cell.alignment = Alignment(vertical="center", wrap_text=True)
             if row_number == 3:
