@@ -140,7 +140,7 @@ class _Manual:
                 return [self._text(text, self._style(10.5, leading=17, after=6))]
             case blocks.Item(marker, text):
                 style = self._style(10.5, leading=17, after=3, leftIndent=18, bulletIndent=3)
-                # Helvetica's bullet is a control character (7F) in reportlab's encoding, and some readers keep it.
+                # reportlab encodes Helvetica's bullet as the control character 7F, which some readers keep.
                 dash = marker == "•" and not self._chinese
                 return [self._text(text, style, bullet="–" if dash else marker)]
             case blocks.Warning():
