@@ -97,12 +97,11 @@ class IngestPipeline:
                     max_attempts=self._max_attempts,
                     now=self._clock(),
                 )
-                if job is None:
-                    _log.info("job_skipped")
-                    self._finish_cancel(job_id)
-                    return
             except JobNotFoundError:
                 _log.info("job_is_gone")
+                return
+            if job is None:
+                _log.info("job_skipped")
                 return
             self._run_attempt(job, should_stop)
 
@@ -119,16 +118,15 @@ class IngestPipeline:
                 warnings = self._ingest(job, lease)
             document = self._catalog.activate(job.id, warnings=warnings, now=self._clock())
             if document is None:
-                self._finish_cancel(job.id, is_ours=True)
+                self._leave(job.id)
             _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
         except JobCancelledError:
-            if lease.has_ended:
-                _log.info("job_cancelled")
-                self._finish_cancel(job.id, is_ours=True)
-            else:
+            if not lease.has_ended:
                 _log.info("job_released", code=WORKER_STOPPED.code)
                 self._catalog.release_job(job.id, problem=WORKER_STOPPED, now=self._clock())
                 return
+            _log.info("job_cancelled")
+            self._leave(job.id)
         except BackendError as error:
             _log.warning("job_released", code=error.code)
             with suppress(BackendError):
@@ -137,6 +135,7 @@ class IngestPipeline:
         except CallerError as error:
             # the document or the whole collection was deleted in the meantime
             _log.info("job_is_gone", code=error.code)
+            self._leave(job.id)
         except (DocumentError, ConfigurationError) as error:
             _log.warning("job_failed", code=error.code)
             self._catalog.fail_job(job.id, problem=error.to_problem(), now=self._clock())
@@ -212,14 +211,10 @@ class IngestPipeline:
             collection_id, [LexicalEntry(chunk.id, key, chunk.indexed_text) for chunk in chunks]
         )
 
-    def _finish_cancel(self, job_id: str, *, is_ours: bool = False) -> None:
-        """End a job that somebody asked to stop, unless another worker still holds it."""
+    def _leave(self, job_id: str) -> None:
+        """Say that this worker writes no more for a job that was cancelled, deleted or taken over."""
         with suppress(JobNotFoundError):
-            job = self._catalog.get_job(job_id)
-            if not job.cancel_requested or job.state.is_terminal:
-                return
-            if is_ours or self._catalog.find_lease_end(job_id) is None:
-                self._catalog.finish_cancel(job_id, now=self._clock())
+            self._catalog.finish_cancel(job_id, now=self._clock())
 
     def _remove_garbage(self) -> None:
         """Remove what this job replaced; what fails here is removed by a later sweep."""
