@@ -74,11 +74,10 @@ class WorkerState:
         self._flags = mmap.mmap(-1, 2)
         self._pipeline: Pipeline | None = None
 
-    @property
-    def pipeline(self) -> Pipeline:
-        """The pipeline of this process, built by the first call.
+    def get_pipeline(self) -> Pipeline:
+        """Return the pipeline of this process, built by the first call.
 
-        A `BackendError` is waited out for a minute.
+        A dependency that is still starting is waited for, for a minute; then raises its `BackendError`.
         """
         if self._pipeline is None:
             waiting = Retrying(
@@ -87,7 +86,10 @@ class WorkerState:
                 stop=stop_after_delay(60),
                 reraise=True,
             )
-            self._pipeline = waiting(self._build_pipeline)
+            for attempt in waiting:
+                with attempt:
+                    self._pipeline = self._build_pipeline()
+            assert self._pipeline is not None
         return self._pipeline
 
     def is_stopping(self) -> bool:
@@ -125,7 +127,7 @@ def run_worker(app: Celery, state: WorkerState, *, concurrency: int) -> int:
 
     def build(**_: Any) -> None:
         try:
-            _ = state.pipeline
+            state.get_pipeline()
         except KbError as error:
             _log.error(
                 "worker_cannot_start", code=error.code, reason=error.message, next_step=error.next_step

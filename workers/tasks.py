@@ -25,7 +25,7 @@ def add_ingest_task(app: Celery, state: WorkerState) -> None:
         if state.is_stopping():
             raise Reject("the worker is stopping", requeue=True)
         try:
-            state.pipeline.run(job_id, worker=task.request.hostname, should_stop=state.is_stopping)
+            state.get_pipeline().run(job_id, worker=task.request.hostname, should_stop=state.is_stopping)
         except BackendError as error:
             pause_s = min(_FIRST_PAUSE_S * 3**task.request.retries, _LONGEST_PAUSE_S)
             raise task.retry(exc=error, countdown=pause_s) from error
