@@ -36,7 +36,7 @@ def summarise_warnings(parsed: ParsedDocument) -> list[Problem]:
             if page.page_number not in pages:
                 pages.append(page.page_number)
     for (code, detail), pages in sorted(pages_by_kind.items(), key=lambda item: (item[1][0], item[0])):
-        sentence, next_step = _SENTENCES.get(code, (f"{detail or code}: {{pages}}", ""))
+        sentence, next_step = _SENTENCES.get(code, ((detail or code) + ": {pages}", ""))
         problems.append(Problem(code, sentence.replace("{pages}", format_pages(pages)), next_step))
     return problems
 

@@ -343,3 +343,23 @@ def test_a_worker_that_cannot_build_its_pipeline_ends_with_an_error(worker: Work
     assert worker.process is not None
     assert worker.process.wait(30) == 1
     assert worker.broker.read_waiting() == ["j1"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [({}, "KB_REDIS_URL"), ({"KB_WORKER_CONCURRENCY": "0"}, "KB_WORKER_CONCURRENCY")],
+)
+def test_a_worker_without_its_settings_says_which(environment: dict[str, str], named: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("KB_")}
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "workers"],
+        env={**clean, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert named in ended.stderr

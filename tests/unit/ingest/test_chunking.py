@@ -364,6 +364,38 @@ def test_a_long_document_counts_each_sentence_a_few_times_only() -> None:
     assert counted < 4 * len(text)
 
 
+def count_costly_newlines(text: str) -> int:
+    """Unlike any sum of parts: lines together cost more than each by itself."""
+    return count_words(text) + 6 * text.count("\n")
+
+
+def test_lines_that_cost_more_together_than_apart_still_fit() -> None:
+    lines: list[tuple[BlockKind, str]] = [(PARAGRAPH, sentence(5, name=f"w{n}")) for n in range(12)]
+    page = make_page(1, [(HEADING, "A b c d"), *lines])
+
+    chunks = chunk(page, max_tokens=30, count=count_costly_newlines)
+
+    assert "\n".join(c.text for c in chunks) == page.text
+    assert all(count_costly_newlines(c.indexed_text) <= 30 for c in chunks)
+
+
+def test_a_context_that_no_longer_fits_is_dropped() -> None:
+    page = make_page(1, [(HEADING, "A b c"), (PARAGRAPH, sentence(30)), (PARAGRAPH, sentence(31))])
+
+    chunks = chunk(page, max_tokens=36, count=count_costly_newlines)
+
+    assert all(count_costly_newlines(c.indexed_text) <= 36 for c in chunks)
+    assert chunks[-1].context == ""
+
+
+def test_much_white_space_between_sentences_is_counted() -> None:
+    text = "One. " + " " * 50 + "Two."
+
+    chunks = chunk(Page(1, text), max_tokens=20, count=count_characters)
+
+    assert [c.text for c in chunks] == ["One.", "Two."]
+
+
 # -- invariants
 
 TERMS = ("pump", "E-0471", "泵", "压力过高", "3.5", "MPa", "e.g.", "No.", "x" * 40, "é", "😀")
