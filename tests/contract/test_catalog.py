@@ -1246,10 +1246,8 @@ def test_a_worker_that_slept_through_a_retry_only_leaves_garbage(
 
 
 def test_readers_never_see_half_of_a_replacement(catalog: Catalog, collection: Collection) -> None:
-    jobs = [get_job(register(catalog, collection, "v0"))]
+    jobs = [get_job(register(catalog, collection, f"v{number}")) for number in range(6)]
     ingest(catalog, jobs[0], texts=["v0", "v0"])
-    for number in range(1, 6):
-        jobs.append(get_job(register(catalog, collection, f"v{number}")))
     stop = threading.Event()
 
     def read() -> list[list[str]]:
