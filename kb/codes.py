@@ -39,8 +39,8 @@ _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 _PROSE = re.compile(r"\d+(?:st|nd|rd|th)?-[a-z]{3,}(?:-[a-z]+)*")
 # A number after one of these tells a place in a document or a time, not a fault.
 _COUNTED_NUMBER = re.compile(
-    r"(?:(?:steps?|figure|page|section|chapter|table|item|part|phase|level|version|class|line|row|week)[-._:/# ]?"
-    r"|(?:fig|sec|tab|no|nr|rev|ver|col|day|year|in|on|of|to|at|by|for|from|the|and|or|is|max|min|ac|dc|top|qty|tel|"
+    r"(?:(?:steps?|figure|page|section|chapter|table|item|part|phase|level|version|class|line|row)[-._:/# ]?"
+    r"|(?:fig|sec|tab|no|nr|rev|ver|col|day|week|year|in|on|of|to|at|by|for|from|the|and|or|is|max|min|ac|dc|top|qty|tel|"
     r"fax|jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[. ])\d+(?:[-.]\d+)*"
 )
 _ORDINARY = frozenset(
