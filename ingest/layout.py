@@ -26,6 +26,7 @@ _MAX_BOLD_HEADING = 70
 _MAX_LEVEL = 6
 _SENTENCE_END = tuple("。．.;；!！?？:：")
 _MAX_BOLD_SHARE = 0.3
+_CAPTION = re.compile(r"(?:[表图]|table|fig(?:ure|\.)?)\s*[A-Z]?\d", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ class _BodyWriter:
         outlined = self._content.outline.get(normalise_heading(line.text))
         if outlined:
             return min(outlined, _MAX_LEVEL)
+        if _CAPTION.match(line.text):
+            return 0
         if len(line.text) > _MAX_HEADING or not any(char.isalpha() for char in line.text) or line.is_vertical:
             return 0
         numbered = heading_level(line.text)

@@ -10,6 +10,15 @@ from kb.types import Box, TextSource
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a line and where it begins and ends."""
+
+    text: str
+    x0: float
+    x1: float
+
+
+@dataclass(frozen=True, slots=True)
 class TextLine:
     """A line of one column, or the part of a line up to a wide gap; `size` is the type size in points."""
 
@@ -17,6 +26,7 @@ class TextLine:
     box: Box
     size: float
     bold: bool = False
+    words: tuple[Word, ...] = ()
 
     @property
     def is_vertical(self) -> bool:

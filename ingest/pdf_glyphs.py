@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pypdfium2.raw as pdfium_c
 
 from ingest.characters import clean_line
-from ingest.lines import TextLine
+from ingest.lines import TextLine, Word
 from kb.types import Box
 
 Point = tuple[float, float]
@@ -62,14 +63,13 @@ def page_transform(page: Any) -> tuple[ToPage, float, float]:
 
 
 def read_glyphs(text_page: Any, to_page: ToPage) -> GlyphPage:
-    """Return all characters of the page; those drawn twice to look bold are taken once."""
+    """Return all characters of the page; PDFium takes those drawn twice to look bold once."""
     raw = text_page.raw
     count = max(pdfium_c.FPDFText_CountChars(raw), 0)
     rect = pdfium_c.FS_RECTF()
     loose = ctypes.byref(rect)
     lines: list[tuple[Glyph, ...]] = []
     line: list[Glyph] = []
-    seen: dict[tuple[str, int, int], int] = {}
     printed = unmapped = 0
     high = 0
     for index in range(count):
@@ -94,13 +94,6 @@ def read_glyphs(text_page: Any, to_page: ToPage) -> GlyphPage:
         if code > 0x20:
             printed += 1
             unmapped += pdfium_c.FPDFText_HasUnicodeMapError(raw, index) == 1
-            cell = max(min(x1 - x0, y1 - y0) * 0.3, 0.5)
-            key = text, round(x0 / cell), round(y0 / cell)
-            former = seen.get(key)
-            # The letters of a ligature share one place, one right after the other.
-            if former is not None and x1 > x0 and not (code < 0x80 and former == index - 1):
-                continue
-            seen[key] = index
         line.append(Glyph(text, index, x0, y0, x1, y1))
     if line:
         lines.append(tuple(line))
@@ -150,7 +143,17 @@ def make_line(glyphs: Sequence[Glyph], text_page: Any) -> TextLine | None:
         box=box,
         size=_type_size(text_page, middle, printed),
         bold=weight >= _BOLD_WEIGHT or _has_bold_name(text_page, middle.index),
+        words=tuple(_words(glyphs)),
     )
+
+
+def _words(glyphs: Sequence[Glyph]) -> Iterator[Word]:
+    """Yield what stands between spaces, with its place in the line."""
+    for is_space, group in itertools.groupby(glyphs, key=lambda glyph: glyph.text.isspace()):
+        members = list(group)
+        if not is_space:
+            text = "".join(glyph.text for glyph in members)
+            yield Word(text, min(glyph.x0 for glyph in members), max(glyph.x1 for glyph in members))
 
 
 def _type_size(text_page: Any, glyph: Glyph, printed: Sequence[Glyph]) -> float:

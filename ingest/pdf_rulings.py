@@ -21,6 +21,8 @@ Rectangle = tuple[float, float, float, float]
 
 _MIN_EDGE_POINTS = 4.0
 _SNAP_POINTS = 3.0
+# Glyphs of one word are closer than this share of their height.
+_TOUCH = 0.12
 # Drawings with more strokes than this are plans or charts, and their geometry would take minutes.
 _MAX_EDGES = 4000
 _MAX_SEGMENTS = 40000
@@ -107,19 +109,36 @@ class _CellFinder:
 def _runs(
     line: Sequence[Glyph], places: _CellFinder, among: Container[int]
 ) -> Iterator[tuple[tuple[int, int] | None, list[Glyph]]]:
-    """Yield the line in stretches of one place each; spaces go with the glyph before them."""
-    former: tuple[int, int] | None = None
+    """Yield the line in stretches of one place each; spaces go with the glyph before them.
+
+    A word that runs over the border of its cell stays whole: glyphs that touch belong together.
+    """
+    place: tuple[int, int] | None = None
+    former: Glyph | None = None
     run: list[Glyph] = []
     for glyph in line:
-        if not glyph.text.isspace():
-            place = places.find(glyph, among)
-            if run and place != former:
-                yield former, run
-                run = []
-            former = place
+        if glyph.text.isspace():
+            former = None
+        else:
+            if former is None or not _touch(former, glyph):
+                found = places.find(glyph, among)
+                if run and found != place:
+                    yield place, run
+                    run = []
+                place = found
+            former = glyph
         run.append(glyph)
     if run:
-        yield former, run
+        yield place, run
+
+
+def _touch(former: Glyph, glyph: Glyph) -> bool:
+    """Return whether two glyphs stand side by side without any gap."""
+    size = max(glyph.y1 - glyph.y0, 1.0)
+    return (
+        -size < glyph.x0 - former.x1 < _TOUCH * size
+        and min(glyph.y1, former.y1) - max(glyph.y0, former.y0) > 0.5 * size
+    )
 
 
 def _read_table(

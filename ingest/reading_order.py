@@ -10,6 +10,8 @@ from ingest.lines import Item, PlacedTable, TextLine, group_rows
 # An item at least this wide, as a share of its region, may be a title or a picture across columns.
 _WIDE = 0.6
 _MIN_GUTTER_POINTS = 7.0
+# The share of narrow items that may stand across a gutter.
+_MAX_ACROSS = 0.08
 _MIN_COLUMN_LINES = 3
 _MIN_COLUMN_EMS = 9.0
 _MIN_FILL = 0.5
@@ -59,24 +61,43 @@ def _by_rows(items: Sequence[Item]) -> list[Item]:
 
 
 def _find_gutter(items: Sequence[Item]) -> float | None:
-    """Return the x of the best gap between two columns of text, None if there is none."""
+    """Return the x of the best gap between two columns of text, None if there is none.
+
+    A gap is a stretch of x that hardly any narrow item covers; the few that do (a centred title, a page
+    number) stand across the columns.
+    """
     left_edge = min(item.box.x0 for item in items)
     region = max(item.box.x1 for item in items) - left_edge
     narrow = [item for item in items if item.box.x1 - item.box.x0 < _WIDE * region]
     if len(narrow) < 2 * _MIN_COLUMN_LINES:
         return None
+    allowed = max(1, int(len(narrow) * _MAX_ACROSS))
     best: tuple[float, float] | None = None
-    reach = 0.0
-    for item in sorted(narrow, key=lambda item: item.box.x0):
-        gap = item.box.x0 - reach
-        if reach and gap >= _MIN_GUTTER_POINTS and (best is None or gap > best[0]):
-            middle = (item.box.x0 + reach) / 2
-            left = [other for other in narrow if other.box.x1 <= middle]
-            right = [other for other in narrow if other.box.x0 >= middle]
-            if _is_column(left, right) and _is_column(right, left):
-                best = gap, middle
-        reach = max(reach, item.box.x1)
+    for start, end in _sparse_stretches(narrow, allowed):
+        if end - start < _MIN_GUTTER_POINTS or (best is not None and end - start <= best[0]):
+            continue
+        middle = (start + end) / 2
+        left = [item for item in narrow if item.box.x1 <= middle]
+        right = [item for item in narrow if item.box.x0 >= middle]
+        if _is_column(left, right) and _is_column(right, left):
+            best = end - start, middle
     return None if best is None else best[1]
+
+
+def _sparse_stretches(items: Sequence[Item], allowed: int) -> list[tuple[float, float]]:
+    """Return the inner stretches of x that at most `allowed` items cover."""
+    events = sorted([(item.box.x0, 1) for item in items] + [(item.box.x1, -1) for item in items])
+    stretches: list[tuple[float, float]] = []
+    covering, begun, start = 0, 0, 0.0
+    for number, (x, change) in enumerate(events):
+        before = covering
+        covering += change
+        begun += change > 0
+        if before > allowed >= covering:
+            start = x
+        elif before <= allowed < covering and begun > allowed + 1 and number:
+            stretches.append((start, x))
+    return [stretch for stretch in stretches if stretch[0] > 0.0]
 
 
 def _is_column(group: Sequence[Item], other: Sequence[Item]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
-from ingest.lines import PlacedTable, TextLine, group_rows
+from ingest.lines import PlacedTable, TextLine, Word, group_rows
 from ingest.numbering import is_list_item
 from ingest.pages import union_of
 from ingest.tables import Cell, lay_out
@@ -16,6 +17,8 @@ _MIN_ROWS_OF_TWO = 4
 # Rows further apart than this many type sizes don't belong to one table.
 _MAX_GAP = 2.6
 _MARK_LENGTH = 4
+# Words of different column names are further apart than this many type sizes.
+_HEADER_GAP = 0.6
 _FULL = 0.8
 _PROSE_CHARS = 18
 
@@ -28,12 +31,17 @@ def find_unruled_tables(lines: Sequence[TextLine]) -> tuple[list[PlacedTable], l
     start = 0
     while start < len(rows):
         end, columns = _grow(rows, start)
-        table = _make_table(rows[start:end], columns) if end - start >= _MIN_ROWS else None
+        members: list[Sequence[TextLine]] = list(rows[start:end])
+        if members and start and not any(id(line) in used for line in rows[start - 1]):
+            header = _header_above(rows[start - 1], columns, gap=_gap(rows[start - 1], rows[start]))
+            members = [header, *members] if header else members
+        table = _make_table(members, columns) if len(members) >= _MIN_ROWS else None
         if table is None:
             start += 1
             continue
         tables.append(table)
-        used.update(id(line) for row in rows[start:end] for line in row)
+        first = start - (len(members) - (end - start))
+        used.update(id(line) for row in rows[first:end] for line in row)
         start = end
     return tables, [line for line in lines if id(line) not in used]
 
@@ -56,6 +64,41 @@ def _grow(rows: Sequence[Sequence[TextLine]], start: int) -> tuple[int, list[tup
     while end > start and len(rows[end - 1]) == 1 and _column_of(columns, rows[end - 1][0]) == 0:
         end -= 1
     return end, columns
+
+
+def _header_above(
+    row: Sequence[TextLine], columns: Sequence[tuple[float, float]], *, gap: float
+) -> list[TextLine]:
+    """Return the row as a line per column, empty when its words don't stand over the columns.
+
+    Names of columns stand closer together than the cells below them, so the gaps that part cells
+    don't part them; their words tell.
+    """
+    size = row[0].size
+    words = sorted((word for line in row for word in line.words), key=lambda word: word.x0)
+    if gap > _MAX_GAP * size or not words or len(columns) < 2:
+        return []
+    borders = [(former[1] + column[0]) / 2 for former, column in itertools.pairwise(columns)]
+    groups: dict[int, list[Word]] = {}
+    for word in words:
+        middle = (word.x0 + word.x1) / 2
+        groups.setdefault(sum(border <= middle for border in borders), []).append(word)
+    parts = [groups[column] for column in sorted(groups)]
+    apart = all(
+        after[0].x0 - before[-1].x1 > _HEADER_GAP * size for before, after in itertools.pairwise(parts)
+    )
+    if len(parts) * 3 < len(columns) * 2 or len(parts) < 2 or not apart:
+        return []
+    box = row[0].box
+    return [
+        TextLine(
+            " ".join(word.text for word in part),
+            Box(max(part[0].x0, columns[column][0]), box.y0, min(part[-1].x1, columns[column][1]), box.y1),
+            size,
+            row[0].bold,
+        )
+        for column, part in zip(sorted(groups), parts, strict=True)
+    ]
 
 
 def _merge(

@@ -27,6 +27,9 @@ from kb.ports import PageProgress
 from kb.types import ParsedDocument
 
 _OUTLINE_DEPTH = 8
+_NO_TITLES = frozenset(
+    {"untitled", "(anonymous)", "untitled document", "无标题", "无标题文档", "document1", "unknown"}
+)
 _MAX_OUTLINE_ENTRIES = 20_000
 _METADATA = {
     "Author": "author",
@@ -140,7 +143,7 @@ def _read_metadata(document: Any) -> dict[str, str]:
 
 def _is_title(title: str, name: str) -> bool:
     """Return whether the metadata's title is one and not left by the program that wrote the file."""
-    if not title or undecodable_share(title) > 0 or title.casefold() in ("untitled", "无标题", "document1"):
+    if not title or undecodable_share(title) > 0 or title.casefold() in _NO_TITLES:
         return False
     if title.casefold() == Path(name).name.casefold():
         return False
