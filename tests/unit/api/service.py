@@ -77,6 +77,7 @@ class FakeEmbedder:
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
+        self.used = threading.Event()
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())
@@ -85,6 +86,7 @@ class FakeEmbedder:
         return np.tile(np.array([1, 0], dtype=np.float32), (len(texts), 1))
 
     def embed_query(self, text: str) -> Vectors:
+        self.used.set()
         if self.failure is not None:
             raise self.failure
         return np.array([1, 0], dtype=np.float32)
