@@ -17,7 +17,7 @@ from kb.words import fold, get_all_terms, get_units
 # on questions about something else, in Chinese and English, with multilingual-e5-small. Similarities
 # enter relative to unrelated text, so another embedder moves them little.
 _COVERAGE_WEIGHT = 0.18
-_HALF = 0.46
+_HALF = 0.45
 _WIDTH = 0.075
 _MENTION_BONUS = 0.10
 _DEFINED_EVIDENCE = 0.75
@@ -67,8 +67,8 @@ def measure_coverage(question: str, texts: Sequence[str]) -> float:
         return 0.0
     hits = [[not unit.isdisjoint(terms) for unit in units] for terms in map(get_all_terms, texts)]
     weights = [1.15 - sum(column) / len(texts) for column in zip(*hits, strict=True)]
-    covered: float = max(sum(w for w, hit in zip(weights, row, strict=True) if hit) for row in hits)
-    return covered / sum(weights)
+    covered = [sum(w for w, hit in zip(weights, row, strict=True) if hit) for row in hits]
+    return float(max(covered) / sum(weights))
 
 
 def score_evidence(

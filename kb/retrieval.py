@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from threading import Lock
 
@@ -36,7 +36,7 @@ _JUDGED = 10
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """What was found. `evidence` (0..1) says whether it is about the question at all.
+    """What was found. `evidence` (0..1) says whether it is about the question at all, in any language.
 
     `unknown_codes` are the codes of the question, as written there, that no visible chunk holds.
     """
@@ -44,6 +44,7 @@ class Retrieval:
     passages: tuple[Passage, ...]
     evidence: float
     unknown_codes: tuple[str, ...] = ()
+    evidence_by_language: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,12 @@ class Retriever:
             matches=matches,
             found=found,
         )
-        return Retrieval(passages=passages, evidence=evidence, unknown_codes=unknown)
+        return Retrieval(
+            passages=passages,
+            evidence=max(evidence.values(), default=0.0),
+            unknown_codes=unknown,
+            evidence_by_language=evidence,
+        )
 
     # -- searching
     def _search_dense(self, collection_id: str, query: str, language: str) -> tuple[Vectors, list[_Found]]:
@@ -178,8 +184,8 @@ class Retriever:
         lexical: Sequence[_Found],
         matches: Mapping[str, Mapping[str, CodeMatch]],
         found: Mapping[str, _Found],
-    ) -> float:
-        """Return the best evidence of any language.
+    ) -> dict[str, float]:
+        """Return the evidence by language.
 
         A question that names codes is judged by the chunks that carry one, or by the documents named
         after it, so that a neighbour never vouches for it.
@@ -192,7 +198,7 @@ class Retriever:
             named = any(contains_code(hit.document_name, code) for code in matches)
             return not matches or named or hit.chunk.id in carriers
 
-        best = 0.0
+        evidence: dict[str, float] = {}
         for group in _LANGUAGES:
             cosines = [hit.score for hit in dense if hit.chunk.language == group]
             near = [hit for hit in dense if hit.chunk.language == group and counts(hit)][:_JUDGED]
@@ -205,14 +211,13 @@ class Retriever:
                 cosines[0] = near[0].score
             elif cosines:  # what the index did not return is no nearer than the last that it did
                 cosines[0] = cosines[-1]
-            evidence = score_evidence(
+            evidence[group] = score_evidence(
                 measure_similarity(cosines, background=self._get_background(group, vector)),
                 coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
                 same_language=group == language,
                 code=max(carriers.get(item, CodeMatch.ABSENT) for item in judged),
             )
-            best = max(best, evidence)
-        return best
+        return evidence
 
     def _get_background(self, language: str, vector: Vectors) -> float:
         """Return the cosine that this query has to text about something else, in that language."""

@@ -18,6 +18,7 @@ _NOT_AN_END = re.compile(
     r"(?:(?:^|\n)\s*[(（]?\d{1,3}|\b(?:e\.g|i\.e|etc|no|fig|figs|approx|vs|dr|mr|ms|min|max|ca|eq|sec|ref|st|cf))\.$",
     re.IGNORECASE,
 )
+_LIST_START = re.compile(r"\s*(?:[-*•●▪·]|[(（]?\d{1,2}[.)）、]|[①-⑳]|\n)")
 _MARKER_START = re.compile(r"[ \t]*(?:[\[【［][^\]】］\n]{0,12})?\Z")
 
 
@@ -26,6 +27,29 @@ def iter_sentences(text: str) -> Iterator[tuple[int, int]]:
     start = 0
     for end in _iter_ends(text):
         if text[start:end].strip():
+            yield start, end
+            start = end
+    if start < len(text):
+        yield start, len(text)
+
+
+def iter_passage_sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield half-open places of the sentences of stored page text, where a line end may be a mere wrap.
+
+    A line end ends a sentence after punctuation, after a line much shorter than the others, and before
+    a bullet or a number of a list.
+    """
+    full = max((len(line) for line in text.splitlines()), default=0)
+    start = 0
+    for _, end in iter_sentences(text):
+        line = text[start:end].rstrip("\n").rsplit("\n", 1)[-1].rstrip()
+        wrapped = (
+            text[:end].endswith("\n")
+            and len(line) * 2 > full
+            and line[-1:] not in "。！？；：.!?;:"
+            and not _LIST_START.match(text, end)
+        )
+        if not wrapped:
             yield start, end
             start = end
     if start < len(text):
