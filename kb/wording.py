@@ -10,7 +10,7 @@ from kb.types import Passage, RefusalReason
 _SENTENCES = {
     "empty_collection": {
         "zh": "这个知识库里还没有可检索的文档。请先上传文档，等处理完成后再提问。",
-        "en": "This collection has no searchable documents yet. Upload some, and ask again when they are ready.",
+        "en": "This collection has no searchable documents yet. Upload some and ask again when they are ready.",
     },
     "code_unknown": {
         "zh": "文档中没有出现 {codes}。请核对代码，或上传包含该代码的手册。",
@@ -26,7 +26,7 @@ _SENTENCES = {
     },
     "unsupported": {
         "zh": "没有能够用原文证实的回答，因此不予回答。请查看最接近的原文。",
-        "en": "The documents confirm none of the answers tried, so none is given. Please read the nearest content.",
+        "en": "No answer could be confirmed by the documents, so none is given. See the nearest content.",
     },
     "nearest": {"zh": "最接近的内容：{places}。", "en": "Nearest content: {places}."},
     "place": {"zh": "《{document}》第{page}页", "en": "“{document}”, page {page}"},
