@@ -10,7 +10,7 @@ from kb.types import Passage, RefusalReason
 _SENTENCES = {
     "empty_collection": {
         "zh": "这个知识库里还没有可检索的文档。请先上传文档，等处理完成后再提问。",
-        "en": "This collection has no searchable documents yet. Upload some and ask again when they are ready.",
+        "en": "No document here is searchable yet. Upload some, then ask again when they are ready.",
     },
     "code_unknown": {
         "zh": "文档中没有出现 {codes}。请核对代码，或上传包含该代码的手册。",
