@@ -155,10 +155,12 @@ class VectorStore(Protocol):
         """Add or replace by chunk id; any number of records."""
         ...
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
-        """Return up to `top_k` chunks, best first; score is the cosine, -1..1.
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
+        """Return up to `top_k` chunks, best first, of one `VectorRecord.language` if it is given.
 
-        An unknown collection gives an empty list.
+        Score is the cosine, -1..1. An unknown collection gives an empty list.
         """
         ...
 

@@ -73,14 +73,21 @@ class ChromaStore:
                     ],
                 )
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
         if top_k < 1:
             return []
         with self._translated_errors():
             space = self._find(collection_id)
             if space is None:
                 return []
-            found = space.query(query_embeddings=[vector], n_results=top_k, include=["distances"])
+            found = space.query(
+                query_embeddings=[vector],
+                n_results=top_k,
+                include=["distances"],
+                where=None if language is None else {"language": language},
+            )
         scored = [
             ScoredId(chunk_id, 1.0 - float(distance))
             for chunk_id, distance in zip(found["ids"][0], found["distances"][0], strict=True)

@@ -30,9 +30,12 @@ class MemoryStore:
                 raise VectorStoreUnavailableError(f"no space for collection {collection_id!r}")
             space.update({record.chunk_id: record for record in records})
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
         with self._lock:
             records = list(self._spaces.get(collection_id, {}).values())
+        records = [record for record in records if language in (None, record.language)]
         if not records or top_k < 1:
             return []
         matrix = np.stack([record.vector for record in records])

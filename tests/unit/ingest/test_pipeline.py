@@ -128,7 +128,9 @@ class FakeVectors:
             self.fails -= 1
             raise VectorStoreUnavailableError("not now")
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
         return []
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
