@@ -134,8 +134,8 @@ def find_listener(port: int) -> str | None:
 
     try:
         for connection in psutil.net_connections(kind="tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr
-            if listens and connection.laddr.port == port and connection.pid:
+            listens = connection.status == psutil.CONN_LISTEN
+            if listens and connection.pid and getattr(connection.laddr, "port", None) == port:
                 return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
     except psutil.Error:
         pass
@@ -318,7 +318,7 @@ def api_check(url: str) -> Callable[[], str]:
         from kb.errors import KbError
 
         try:
-            with KbClient(url, timeout_s=2) as client:
+            with KbClient(url, timeout_s=8) as client:
                 client.get_live()
                 ready = client.get_ready()
         except KbError:
@@ -338,7 +338,7 @@ def worker_check(url: str) -> Callable[[], str]:
         from kb.errors import KbError
 
         try:
-            with KbClient(url, timeout_s=2) as client:
+            with KbClient(url, timeout_s=8) as client:
                 ready = client.get_ready()
         except KbError:
             return "loads"
