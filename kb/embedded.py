@@ -101,14 +101,33 @@ def prepare_data_dir(settings: Settings) -> Path:
 def check_before_start(settings: Settings) -> None:
     """Find what would stop the service, before anything runs.
 
-    Raises `ModelMissingError` or `PortBusyError`.
+    Raises `ModelMissingError` or `PortBusyError`; a `ConfigurationError` that names both if need be.
     """
+    problems = list[ConfigurationError]()
+    for check in (_check_embedder, _check_api_port):
+        try:
+            check(settings)
+        except ConfigurationError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise ConfigurationError(
+            "; also, ".join(problem.message for problem in problems),
+            next_step=" ".join(problem.next_step for problem in problems),
+        )
+
+
+def _check_embedder(settings: Settings) -> None:
     embedder = settings.embedder_path or settings.resolved_models_dir / "embedder"
     if not any((embedder / name).is_file() for name in ("modules.json", "config.json")):
         raise ModelMissingError(
             f"there is no embedding model in {str(embedder)!r}",
             next_step="Run `kb models pull`, or point KB_EMBEDDER_PATH at a model folder.",
         )
+
+
+def _check_api_port(settings: Settings) -> None:
     check_port(settings.api_host, settings.api_port)
 
 

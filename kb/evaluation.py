@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ class Question(BaseModel):
     """One question with what a right answer needs.
 
     `answers` are strings of which any should stand in the answer or its evidence. `evidence` are
-    the pages that hold the answer; a question that spans documents names them all.
+    pages that hold the answer: a `multi` question needs them all, any other needs one of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -112,24 +112,28 @@ class Outcome:
         """Rank (from 0) of the first passage that covers evidence."""
         return find_first_rank(self.retrieved, self.question.places)
 
-    @property
-    def evidence_found(self) -> bool:
-        """True when all evidence is covered by the first five passages."""
-        return measure_recall(self.retrieved, self.question.places, k=5) == 1
+    def is_hit(self, *, k: int) -> bool:
+        """Return whether the first `k` passages cover the evidence: all of it for a `multi` question."""
+        recall = measure_recall(self.retrieved, self.question.places, k=k)
+        return recall == 1 if self.question.kind == "multi" else recall > 0
 
     @property
-    def ok(self) -> bool:
-        """True for the right behaviour: evidence in the top 5 and an answer; or a refusal."""
+    def ok(self) -> bool | None:
+        """True for the right behaviour: evidence in the top 5 and an answer; or a refusal.
+
+        None for an unanswerable question that was not asked.
+        """
         if not self.question.answerable:
-            return self.refused is not False
-        return self.evidence_found and not self.refused
+            return self.refused
+        return self.is_hit(k=5) and not self.refused
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Means over a set of outcomes, each 0..1; None where nothing was measured."""
+    """Means over a set of outcomes, each 0..1, and counts; None where nothing was measured."""
 
     questions: int
+    judged: int
     ok: int
     hit_at_1: float | None
     hit_at_5: float | None
@@ -138,6 +142,7 @@ class Metrics:
     ndcg_at_10: float | None
     refusal_precision: float | None
     refusal_recall: float | None
+    citations: int
     citation_validity: float | None
     answer_match: float | None
 
@@ -198,28 +203,35 @@ def summarise(outcomes: Sequence[Outcome]) -> Metrics:
     Ranking is measured on answerable questions; refusals on all that were answered, where refusing
     an unanswerable question is the positive case; citations over all citations.
     """
-    ranked = [(item.retrieved, item.question.places) for item in outcomes if item.question.answerable]
+    ranked = [item for item in outcomes if item.question.answerable]
     asked = [item for item in outcomes if item.refused is not None]
     refused = [item for item in asked if item.refused]
     unanswerable = [item for item in asked if not item.question.answerable]
     rightly = sum(1 for item in refused if not item.question.answerable)
     citations = sum(item.citations or 0 for item in asked)
+    exact = sum(item.exact_citations or 0 for item in asked)
     matches = [
         item.answer_found
         for item in asked
         if item.question.answerable and item.question.answers and item.answer_found is not None
     ]
+
+    def mean(measure: Callable[..., float], *, k: int) -> float | None:
+        return _mean([measure(item.retrieved, item.question.places, k=k) for item in ranked])
+
     return Metrics(
         questions=len(outcomes),
+        judged=sum(1 for item in outcomes if item.ok is not None),
         ok=sum(1 for item in outcomes if item.ok),
-        hit_at_1=_mean([find_first_rank(found[:1], places) is not None for found, places in ranked]),
-        hit_at_5=_mean([find_first_rank(found[:5], places) is not None for found, places in ranked]),
-        recall_at_5=_mean([measure_recall(found, places, k=5) for found, places in ranked]),
-        mrr_at_10=_mean([measure_reciprocal_rank(found, places, k=10) for found, places in ranked]),
-        ndcg_at_10=_mean([measure_ndcg(found, places, k=10) for found, places in ranked]),
+        hit_at_1=_mean([item.is_hit(k=1) for item in ranked]),
+        hit_at_5=_mean([item.is_hit(k=5) for item in ranked]),
+        recall_at_5=mean(measure_recall, k=5),
+        mrr_at_10=mean(measure_reciprocal_rank, k=10),
+        ndcg_at_10=mean(measure_ndcg, k=10),
         refusal_precision=rightly / len(refused) if refused else None,
         refusal_recall=rightly / len(unanswerable) if unanswerable else None,
-        citation_validity=sum(item.exact_citations or 0 for item in asked) / citations if citations else None,
+        citations=citations,
+        citation_validity=exact / citations if citations else None,
         answer_match=_mean(matches),
     )
 

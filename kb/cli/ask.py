@@ -19,7 +19,7 @@ _LABELS = {
     "en": {
         "sources": "Sources",
         "nearest": "Nearest passages (not an answer)",
-        "refused": "The documents do not say",
+        "refused": "Not answered",
         "empty_collection": "the collection holds no documents yet",
         "code_unknown": "this code stands in no document",
         "below_threshold": "no passage is close enough to the question",
@@ -29,7 +29,7 @@ _LABELS = {
     "zh": {
         "sources": "来源",
         "nearest": "最接近的段落（不作为答案）",
-        "refused": "文档中没有说明",
+        "refused": "未作答",
         "empty_collection": "该文档集还没有文档",
         "code_unknown": "任何文档中都没有这个代码",
         "below_threshold": "没有与问题足够接近的段落",
@@ -133,7 +133,7 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:
         console.print(f"[yellow]![/] {escape(notice)}", highlight=False)
-    made = [answer.mode, answer.model, format_duration(elapsed_s)]
+    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s)]
     if answer.finish_reason == "length":
         made.append("cut at the token limit")
     console.print(f"[dim]{escape(' · '.join(part for part in made if part))}[/]", highlight=False)

@@ -280,8 +280,8 @@ class _FollowView:
         )
         self._console = console
         self._total = total
-        self._bars = dict[str, TaskID]()
-        self._stages = dict[str, str]()
+        self._bars: dict[str, TaskID] = {}
+        self._stages: dict[str, str] = {}
         self._all = self.progress.add_task(
             _plain_pad(f"All {total} documents"), total=total, pages=f"0/{total}", stage=""
         )
@@ -330,7 +330,7 @@ def print_rows(console: Console, rows: Sequence[IngestRow], *, elapsed_s: float)
     """Print the table of all files, then one line of counts."""
     from rich.markup import escape
 
-    from kb.cli.output import format_duration, make_table, paint_state
+    from kb.cli.output import format_duration, make_table, name_state, paint_state
 
     table = make_table("document", ">pages", ">chunks", "state", "problem")
     for row in rows:
@@ -347,7 +347,7 @@ def print_rows(console: Console, rows: Sequence[IngestRow], *, elapsed_s: float)
         )
     console.print(table)
     counts = Counter(row.state for row in rows)
-    parts = [f"{count} {state.replace('_', ' ')}" for state, count in counts.items()]
+    parts = [f"{count} {name_state(state)}" for state, count in counts.items()]
     noun = "document" if len(rows) == 1 else "documents"
     console.print(
         f"{len(rows)} {noun}: {', '.join(parts)} [dim]in {format_duration(elapsed_s)}[/]", highlight=False

@@ -72,8 +72,13 @@ def make_table(*columns: str, title: str | None = None) -> Table:
 def paint_state(state: str) -> str:
     """Return a state in its colour."""
     style = _STATE_STYLES.get(state)
-    label = escape(state.replace("_", " "))
+    label = escape(name_state(state))
     return f"[{style}]{label}[/]" if style else label
+
+
+def name_state(state: str) -> str:
+    """Return a state as people read it."""
+    return "already there" if state == "duplicate" else state.replace("_", " ")
 
 
 def format_size(size_bytes: float) -> str:
