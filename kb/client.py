@@ -105,15 +105,16 @@ class KbClient:
     """
 
     def __init__(self, base_url: str, *, api_key: str | None = None, timeout_s: float = 30.0) -> None:
-        """Nothing is sent before the first call. `timeout_s` bounds quick calls, not answers and uploads."""
+        """Send nothing yet; `timeout_s` bounds quick calls, not answers and uploads."""
         self._url = base_url.rstrip("/")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(
-            base_url=self._url,
-            headers=headers,
-            trust_env=False,
-            timeout=httpx.Timeout(timeout_s, connect=min(5.0, timeout_s)),
-        )
+        with self._translating():
+            self._http = httpx.Client(
+                base_url=self._url,
+                headers=headers,
+                trust_env=False,
+                timeout=httpx.Timeout(timeout_s, connect=min(5.0, timeout_s)),
+            )
 
     @property
     def url(self) -> str:
@@ -368,10 +369,10 @@ class KbClient:
             raise ServiceUnreachableError(self._url) from error
         except httpx.TimeoutException as error:
             raise ServiceUnreachableError(self._url, reason="no reply in time") from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise ServiceUnreachableError(self._url, reason=f"not a URL: {error}") from error
         except httpx.TransportError as error:
             raise ServiceUnreachableError(self._url, reason="the connection broke") from error
-        except httpx.InvalidURL as error:
-            raise ServiceUnreachableError(self._url, reason=f"not a URL: {error}") from error
 
 
 def iter_server_sent_events(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

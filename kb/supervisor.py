@@ -31,6 +31,7 @@ class ProcessState(StrEnum):
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
+    STOPPING = "stopping"
     STOPPED = "stopped"
 
 
@@ -164,7 +165,7 @@ class Supervisor:
                         self._spawn(child)
                 case ProcessState.STARTING | ProcessState.READY:
                     self._check(child)
-                case ProcessState.STOPPED:
+                case ProcessState.STOPPING | ProcessState.STOPPED:
                     pass
 
     def stop(self) -> None:
@@ -172,7 +173,7 @@ class Supervisor:
         for name in self.stop_order:
             child = self._children[name]
             if child.process is not None:
-                self._set(child, child.state, "stopping")
+                self._set(child, ProcessState.STOPPING, "")
                 self._end(child, grace_s=child.spec.stop_grace_s)
             self._set(child, ProcessState.STOPPED, "")
         guard, self._guard = self._guard, None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from kb.client import KbClient
+    from kb.client import ClientError, KbClient
     from kb.schemas import DocumentOut, JobOut, ProblemOut
 
 _POLL_S = 0.4
@@ -152,8 +152,7 @@ def ingest_files(
     if wait:
         _follow(client, rows, console=shown)
     for row in rows:
-        if row.document is not None:
-            row.document = client.get_document(collection, row.document.id)
+        _refresh(client, row)
     if not quiet:
         print_rows(shown, rows, elapsed_s=time.monotonic() - started)
     return rows
@@ -217,7 +216,28 @@ def _upload(
     return rows
 
 
+def _refresh(client: KbClient, row: IngestRow) -> None:
+    from kb.client import ClientError
+
+    if row.document is None or row.error is not None:
+        return
+    try:
+        row.document = client.get_document(row.document.collection, row.document.id)
+    except ClientError as error:
+        if error.status != 404:
+            raise
+        row.error = _gone(error)
+
+
+def _gone(error: ClientError) -> ProblemOut:
+    """Return what to say of a document that somebody deleted meanwhile."""
+    from kb.schemas import ProblemOut
+
+    return ProblemOut(code=error.code, message="it was deleted or replaced while it was ingested")
+
+
 def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) -> None:
+    from kb.client import ClientError, ServiceUnreachableError
     from kb.types import DocumentState
 
     followed = [
@@ -233,8 +253,6 @@ def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) ->
     view = _FollowView(console, total=len(followed))
     pending = list(followed)
     silent_since: float | None = None
-    from kb.client import ServiceUnreachableError
-
     try:
         with view.progress:
             while pending:
@@ -247,6 +265,12 @@ def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) ->
                         if time.monotonic() - silent_since > _SILENCE_S:
                             raise
                         break
+                    except ClientError as error:
+                        if error.status != 404:
+                            raise
+                        row.error = _gone(error)
+                        pending.remove(row)
+                        continue
                     silent_since = None
                     view.show(row, job)
                     if DocumentState(job.document_state).is_terminal:

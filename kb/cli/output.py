@@ -23,6 +23,8 @@ _STATE_STYLES = {
     "succeeded": "green",
     "duplicate": "cyan",
     "ready_with_warnings": "yellow",
+    "missing": "yellow",
+    "damaged": "bold red",
     "queued": "dim",
     "parsing": "cyan",
     "embedding": "cyan",

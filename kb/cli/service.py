@@ -86,13 +86,13 @@ def run_service(
         def save_state() -> None:
             write_state(data_dir, profile, supervisor.get_reports(), now=datetime.now(UTC))
 
-        with _signals_as_interrupt():
+        with signals_as_interrupt():
             try:
                 with view.live():
                     supervisor.start()
                 save_state()
                 service = Service(profile, data_dir, ready_s=time.monotonic() - started)
-                with _watching(supervisor, service, on_restart=save_state):
+                with watching(supervisor, service, on_restart=save_state):
                     yield service
             finally:
                 with _signals_ignored():
@@ -105,8 +105,11 @@ def run_service(
 
 
 @contextmanager
-def _watching(supervisor: Supervisor, service: Service, *, on_restart: Callable[[], None]) -> Iterator[None]:
-    """Watch in a thread while the body runs; turn the watcher's failure into the body's."""
+def watching(supervisor: Supervisor, service: Service, *, on_restart: Callable[[], None]) -> Iterator[None]:
+    """Watch in a thread while the body runs; turn the watcher's failure into the body's.
+
+    The body must run in the main thread, with SIGTERM raising `KeyboardInterrupt`.
+    """
     stop = threading.Event()
     main_thread = threading.main_thread().ident
     assert main_thread is not None
@@ -138,7 +141,9 @@ def _watching(supervisor: Supervisor, service: Service, *, on_restart: Callable[
 
 
 @contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
+def signals_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `KeyboardInterrupt` while the body runs."""
+
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 

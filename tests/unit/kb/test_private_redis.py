@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import redis
 from kb.embedded import redis_check
 from kb.errors import ConfigurationError
 from kb.private_redis import MAX_SOCKET_PATH_BYTES, find_server_binary, prepare_private_redis
+from tests.unit.kb.waiting import wait_for
 
 
 def make_executable(path: Path) -> Path:
@@ -44,16 +44,19 @@ def test_no_server_at_all_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     assert "KB_REDIS_URL" in caught.value.next_step
 
 
+def wait_until_ready(url: str) -> None:
+    check = redis_check(url)
+    wait_for(lambda: not check())
+
+
 @pytest.mark.parametrize("depth", ["short", 'long "quoted" 路径 ' + "x" * MAX_SOCKET_PATH_BYTES])
-def test_the_server_keeps_what_it_was_given_over_a_kill(
-    tmp_path: Path, depth: str, wait_for: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_the_server_keeps_what_it_was_given_over_a_kill(tmp_path: Path, depth: str) -> None:
     data_dir = tmp_path / depth
     for round_ in range(2):
         private = prepare_private_redis(data_dir, binary=find_server_binary())
         server = subprocess.Popen(private.command, stdout=subprocess.DEVNULL)
         try:
-            wait_for(lambda check=redis_check(private.url): check() == "")
+            wait_until_ready(private.url)
             with redis.Redis.from_url(private.url) as client:
                 if round_ == 0:
                     client.set("key", "kept")

@@ -90,7 +90,7 @@ class State:
     stuck_jobs: bool = False
     page_text: str = PAGE_TEXT
     retries: list[str] = field(default_factory=list)
-    seen_sockets: int = 0
+    looked: int = 0
 
     @property
     def ready(self) -> bool:
@@ -271,12 +271,10 @@ def create_app(state: State) -> FastAPI:
 
     @app.middleware("http")
     async def check_key(request: Request, call_next: Any) -> Any:
-        if state.api_key and request.url.path.startswith("/v1"):
-            if request.headers.get("authorization") != f"Bearer {state.api_key}":
-                error = FakeError(
-                    401, "invalid_api_key", "the API key is missing or wrong", "Set KB_API_KEY."
-                )
-                return JSONResponse(error.body.model_dump(), status_code=401)
+        key = request.headers.get("authorization")
+        if state.api_key and request.url.path.startswith("/v1") and key != f"Bearer {state.api_key}":
+            error = FakeError(401, "invalid_api_key", "the API key is missing or wrong", "Set KB_API_KEY.")
+            return JSONResponse(error.body.model_dump(), status_code=401)
         return await call_next(request)
 
     @app.get("/health/live")
@@ -413,6 +411,7 @@ def create_app(state: State) -> FastAPI:
     @app.get("/v1/jobs/{job_id}")
     def get_job(job_id: str) -> JobOut:
         document = state.find_job(job_id)
+        state.looked += 1
         if not state.stuck_jobs:
             document = advance(document, state.looks.get(job_id, 0))
             state.looks[job_id] = state.looks.get(job_id, 0) + 1
