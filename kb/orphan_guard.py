@@ -13,8 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 
 GRACE_S = 5.0
 
@@ -32,23 +31,32 @@ def follow(lines: Iterable[str]) -> set[int]:
 
 
 def end_groups(groups: Iterable[int], *, grace_s: float) -> None:
-    """Ask the leader of each group to stop; kill what is left of the groups after `grace_s`."""
-    left = set(groups)
-    for group in left:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(group, signal.SIGTERM)
+    """Ask the leader of each group to stop; kill its group once it is gone, or after `grace_s`."""
+    left = {group for group in groups if _reach(os.kill, group, signal.SIGTERM)}
     deadline = time.monotonic() + grace_s
     while left and time.monotonic() < deadline:
+        for group in [group for group in left if not _is_running(group)]:
+            _reach(os.killpg, group, signal.SIGKILL)
+            left.discard(group)
         time.sleep(0.05)
-        left = {group for group in left if _reach(group, 0)}
     for group in left:
-        _reach(group, signal.SIGKILL)
+        _reach(os.killpg, group, signal.SIGKILL)
 
 
-def _reach(group: int, number: int) -> bool:
-    """Send the signal; False when no process of the group is left."""
+def _is_running(pid: int) -> bool:
+    """Return whether the process does something: in a container nobody may collect the dead."""
+    import psutil
+
     try:
-        os.killpg(group, number)
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _reach(send: Callable[[int, int], None], target: int, number: int) -> bool:
+    """Send the signal; False when nobody is there."""
+    try:
+        send(target, number)
     except (ProcessLookupError, PermissionError):
         return False
     return True

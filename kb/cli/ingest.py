@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kb.client import ClientError, KbClient
     from kb.schemas import DocumentOut, JobOut, ProblemOut
 
-_POLL_S = 0.4
+# The pause between two looks grows, so that small files feel instant and large ones cost nothing.
+_FIRST_POLL_S, _LAST_POLL_S = 0.05, 0.6
 # Jobs are worked off in order: looking at the first few is enough, however many wait behind them.
 _POLLED_JOBS = 16
 _SILENCE_S = 60.0
@@ -253,6 +254,7 @@ def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) ->
     view = _FollowView(console, total=len(followed))
     pending = list(followed)
     silent_since: float | None = None
+    pause_s = _FIRST_POLL_S
     try:
         with view.progress:
             while pending:
@@ -276,7 +278,8 @@ def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) ->
                     if DocumentState(job.document_state).is_terminal:
                         pending.remove(row)
                 if pending:
-                    time.sleep(_POLL_S)
+                    time.sleep(pause_s)
+                    pause_s = min(_LAST_POLL_S, pause_s * 1.2)
     except KeyboardInterrupt:
         console.print(
             f"Left {len(pending)} of {len(followed)} documents to the workers; `kb jobs list` shows them.",
