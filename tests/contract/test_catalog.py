@@ -1206,10 +1206,12 @@ def test_a_worker_that_lost_its_job_to_another_can_no_longer_change_it(catalog: 
         with pytest.raises(JobCancelledError):
             catalog.save_chunks(job.id, build_chunks(job))
         assert catalog.activate(job.id, warnings=(), now=after(70)) is None
+        other.cancel_job(job.id, now=after(70))
+        catalog.finish_cancel(job.id, now=after(70))
         assert catalog.get_job(job.id).state is JobState.RUNNING
         assert catalog.list_garbage() == []
-        other.save_chunks(job.id, build_chunks(job))
-        assert other.activate(job.id, warnings=(), now=after(80)) is not None
+        other.finish_cancel(job.id, now=after(80))
+        assert catalog.get_job(job.id).state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("end", ["finish_cancel", "fail_job", "release_job"])

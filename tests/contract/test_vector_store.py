@@ -194,6 +194,29 @@ def test_readers_and_writers_may_work_at_once(store: VectorStore, collection: st
     assert store.count(collection) == 20
 
 
+def test_queries_are_answered_while_the_first_rows_are_written(store: VectorStore) -> None:
+    for _ in range(10):
+        name = new_collection_id()
+        store.ensure_collection(name, dimension=DIMENSION)
+        start = threading.Barrier(3)
+
+        def write(name: str = name, start: threading.Barrier = start) -> None:
+            start.wait()
+            for index in range(5):
+                store.upsert(name, [record(f"c{index}", 1, index)])
+
+        def read(name: str = name, start: threading.Barrier = start) -> None:
+            start.wait()
+            for _ in range(10):
+                store.query(name, unit(1), top_k=5)
+
+        with ThreadPoolExecutor(3) as pool:
+            for future in [pool.submit(write), pool.submit(read), pool.submit(read)]:
+                future.result()
+
+        store.delete_collection(name)
+
+
 def test_ping_names_the_store(store: VectorStore) -> None:
     assert store.ping()
 
