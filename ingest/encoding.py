@@ -26,6 +26,9 @@ _SUPERSETS = {
     "euc_kr": "cp949",
     "big5": "cp950",
 }
+_MULTI_BYTE = frozenset({"gb18030", "cp950", "cp932", "cp949", "euc_jp", "iso2022_jp"})
+# Western text has fewer bytes above ASCII than this share.
+_HIGH_SHARE = 0.3
 _SAMPLE_BYTES = 256 * 1024
 
 
@@ -45,15 +48,25 @@ def decode(data: bytes, *, declared: str | None = None) -> tuple[str, str]:
         return data.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
         pass
-    for candidate in (_known(declared), _detected(data), "gb18030", "cp1252"):
+    named, detected = _known(declared), _detected(data)
+    if named is not None and _is_hollow(named, detected, data):
+        named = None
+    for candidate in (named, detected, "gb18030", "cp1252"):
         if candidate is None:
             continue
         try:
             return data.decode(candidate), candidate
         except UnicodeDecodeError:
             continue
-    best = _detected(data) or "utf-8"
+    best = detected or "utf-8"
     return data.decode(best, errors="replace"), best
+
+
+def _is_hollow(named: str, detected: str | None, data: bytes) -> bool:
+    """Return whether a label is what editors write by default: a Western one on bytes of an Asian text."""
+    sample = data[:_SAMPLE_BYTES]
+    high = sum(byte > 0x7F for byte in sample)
+    return named not in _MULTI_BYTE and detected in _MULTI_BYTE and high > len(sample) * _HIGH_SHARE
 
 
 def _utf16_by_zero_bytes(data: bytes) -> str | None:

@@ -20,6 +20,7 @@ from kb.types import Box
 Rectangle = tuple[float, float, float, float]
 
 _MIN_EDGE_POINTS = 4.0
+_MIN_OPEN_RULES = 3
 _SNAP_POINTS = 3.0
 # Glyphs of one word are closer than this share of their height.
 _TOUCH = 0.12
@@ -41,19 +42,57 @@ def find_cell_groups(page: Any, to_page: ToPage) -> list[CellGroup]:
     edges = list(itertools.islice(_edges(page, to_page), _MAX_EDGES + 1))
     if len(edges) < 4 or len(edges) > _MAX_EDGES:
         return []
-    merged = merge_edges(
-        edges,
-        snap_x_tolerance=_SNAP_POINTS,
-        snap_y_tolerance=_SNAP_POINTS,
-        join_x_tolerance=_SNAP_POINTS,
-        join_y_tolerance=_SNAP_POINTS,
-    )
+    merged = _merge(edges)
+    merged = _merge([*merged, *_closing_edges(merged)])
     cells = intersections_to_cells(edges_to_intersections(merged, _SNAP_POINTS, _SNAP_POINTS))
     return [
         CellGroup(tuple(members))
         for members in cells_to_tables(cells)
         if len(_borders(members, 0, 2)) > 2 and len(_borders(members, 1, 3)) > 2
     ]
+
+
+def _merge(edges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    merged: list[dict[str, Any]] = merge_edges(
+        edges,
+        snap_x_tolerance=_SNAP_POINTS,
+        snap_y_tolerance=_SNAP_POINTS,
+        join_x_tolerance=_SNAP_POINTS,
+        join_y_tolerance=_SNAP_POINTS,
+    )
+    return merged
+
+
+def _closing_edges(edges: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the missing sides of tables drawn open: where several rules end together, but meet none.
+
+    Tables often have no outer borders at the left and right, or none at the foot of a page on which
+    they don't end.
+    """
+    for orientation, along, across in (("v", ("top", "bottom"), "x0"), ("h", ("x0", "x1"), "top")):
+        rules = [edge for edge in edges if edge["orientation"] == orientation]
+        others = [edge for edge in edges if edge["orientation"] != orientation]
+        for end in along:
+            ends: dict[int, list[dict[str, Any]]] = {}
+            for rule in rules:
+                ends.setdefault(round(rule[end] / _SNAP_POINTS), []).append(rule)
+            for members in ends.values():
+                if len(members) < _MIN_OPEN_RULES:
+                    continue
+                place = members[0][end]
+                first, last = min(m[across] for m in members), max(m[across] for m in members)
+                other_place = "top" if orientation == "v" else "x0"
+                low, high = ("x0", "x1") if orientation == "v" else ("top", "bottom")
+                closed = any(
+                    abs(other[other_place] - place) <= _SNAP_POINTS
+                    and other[low] <= first + _SNAP_POINTS
+                    and other[high] >= last - _SNAP_POINTS
+                    for other in others
+                )
+                if not closed and orientation == "v":
+                    yield _edge("h", first, place, last, place)
+                elif not closed:
+                    yield _edge("v", place, first, place, last)
 
 
 def read_tables(
