@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -211,53 +212,56 @@ def test_an_answer_ends_at_its_limit_or_at_that_of_the_context(generator_dir: Pa
     assert whole.prompt_tokens + whole.completion_tokens <= 64
 
 
+def write(generator: Ct2Generator, sampling: Sampling) -> tuple[str, GenerationEnd]:
+    *deltas, end = generator.stream(request_for("hi", sampling))
+    assert isinstance(end, GenerationEnd)
+    return "".join(event.text for event in deltas if isinstance(event, GenerationDelta)), end
+
+
+DRAWN = Sampling(max_tokens=40, temperature=1.0, seed=5)
+
+
+def test_a_seed_makes_a_drawn_answer_repeatable(generator_dir: Path) -> None:
+    generator = open_generator(generator_dir)
+
+    first = write(generator, DRAWN)
+
+    assert write(generator, DRAWN) == first
+    assert write(generator, replace(DRAWN, seed=6)) != first
+
+
 def test_a_stop_sequence_ends_the_answer_and_is_not_shown(generator_dir: Path) -> None:
     generator = open_generator(generator_dir)
-    sampling = Sampling(max_tokens=40, temperature=1.0, seed=5)
-    text = "".join(
-        event.text
-        for event in generator.stream(request_for("hi", sampling))
-        if isinstance(event, GenerationDelta)
-    )
+    text, _ = write(generator, DRAWN)
     stop = text[len(text) // 2 : len(text) // 2 + 2]
 
-    events = list(
-        generator.stream(request_for("hi", Sampling(max_tokens=40, temperature=1.0, seed=5, stop=(stop,))))
-    )
+    shown, end = write(generator, replace(DRAWN, stop=(stop,)))
 
-    shown = "".join(event.text for event in events if isinstance(event, GenerationDelta))
     assert shown == text[: text.index(stop)]
-    assert isinstance(events[-1], GenerationEnd)
-    assert events[-1].finish_reason == "stop"
+    assert end.finish_reason == "stop"
+    assert end.completion_tokens < DRAWN.max_tokens
 
 
 def test_text_held_back_for_a_stop_sequence_is_shown_at_the_end(generator_dir: Path) -> None:
     generator = open_generator(generator_dir)
-    sampling = Sampling(max_tokens=10, temperature=1.0, seed=5)
-    plain = list(generator.stream(request_for("hi", sampling)))
-    text = "".join(event.text for event in plain if isinstance(event, GenerationDelta))
-    held = Sampling(max_tokens=10, temperature=1.0, seed=5, stop=(f"{text[-1]}never",))
+    text, _ = write(generator, DRAWN)
 
-    shown = "".join(
-        event.text
-        for event in generator.stream(request_for("hi", held))
-        if isinstance(event, GenerationDelta)
-    )
+    shown, _ = write(generator, replace(DRAWN, stop=(f"{text[-1]}never",)))
 
     assert shown == text
 
 
 def test_an_end_token_ends_the_answer(generator_dir: Path) -> None:
-    generator = open_generator(generator_dir)
-    first = next(generator.stream(request_for("hi", Sampling(max_tokens=1))))
-    assert isinstance(first, GenerationDelta)
-    index = ChatTokenizer(path=generator_dir).encode_text(first.text).ids[-1]
+    text, _ = write(open_generator(generator_dir), DRAWN)
+    character = text[len(text) // 2]
+    index = ChatTokenizer(path=generator_dir).encode_text(character).ids[0]
     (generator_dir / "generation_config.json").write_text(json.dumps({"eos_token_id": index}))
 
-    (end,) = open_generator(generator_dir).stream(request_for("hi", Sampling(max_tokens=5)))
+    shown, end = write(open_generator(generator_dir), DRAWN)
 
-    assert isinstance(end, GenerationEnd)
-    assert (end.finish_reason, end.completion_tokens) == ("stop", 0)
+    assert text.startswith(shown)
+    assert character not in shown
+    assert end.finish_reason == "stop"
 
 
 def test_a_generator_without_a_name_is_called_by_its_folder(generator_dir: Path) -> None:
