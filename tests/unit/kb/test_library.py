@@ -17,7 +17,7 @@ from kb.errors import (
 )
 from kb.library import Library
 from kb.ports import StoredFile
-from kb.types import JobState
+from kb.types import Collection, JobState
 from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
 
 
@@ -59,6 +59,21 @@ def test_the_default_collection_is_created_once(parts: Parts, library: Library) 
 
     assert [c.name for c in parts.catalog.list_collections()] == ["default"]
     assert again.name == "default"
+
+
+def test_two_processes_may_create_the_default_collection_at_once(parts: Parts, library: Library) -> None:
+    class ListsTooEarly(FakeCatalog):
+        calls = 0
+
+        def list_collections(self) -> list[Collection]:
+            self.calls += 1
+            return [] if self.calls == 1 else super().list_collections()
+
+    late = ListsTooEarly()
+    late.collections = parts.catalog.collections
+    parts.catalog = late
+
+    assert parts.open().ensure_default_collection().name == "default"
 
 
 def test_an_upload_is_kept_registered_and_queued(parts: Parts, library: Library) -> None:
