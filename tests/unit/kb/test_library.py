@@ -180,6 +180,16 @@ def test_bytes_that_another_collection_needs_survive_a_deletion(parts: Parts, li
     assert first.sha256 in parts.files.kept
 
 
+def test_the_bytes_of_a_replaced_document_are_removed_by_the_sweep(parts: Parts, library: Library) -> None:
+    sha256 = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document.sha256
+    parts.catalog.orphaned.add(sha256)
+
+    library.sweep()
+
+    assert parts.files.kept == {}
+    assert parts.catalog.orphaned == set()
+
+
 def test_with_an_index_down_a_deletion_leaves_garbage_for_the_sweep(parts: Parts, library: Library) -> None:
     document = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
     parts.lexical.down = True
