@@ -51,7 +51,7 @@ def serve(settings: Settings) -> None:
         _log.warning("api_open_to_network", host=settings.api_host, next_step="Set KB_API_KEY.")
     spool_dir = settings.data_dir / "spool"
     spool_dir.mkdir(parents=True, exist_ok=True)
-    disable_created_metrics()  # a time stamp beside every counter, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps that nobody reads
     knowledge = build(settings)
     try:
         app = create_app(
