@@ -42,6 +42,7 @@ def serve(settings: Settings) -> None:
     """Wire the parts and serve them from this one process."""
     # heavy imports, after the switches that keep libraries off the network
     import uvicorn
+    from prometheus_client import disable_created_metrics
 
     from api.app import create_app
     from kb.bootstrap import build
@@ -50,6 +51,7 @@ def serve(settings: Settings) -> None:
         _log.warning("api_open_to_network", host=settings.api_host, next_step="Set KB_API_KEY.")
     spool_dir = settings.data_dir / "spool"
     spool_dir.mkdir(parents=True, exist_ok=True)
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps that nobody reads
     knowledge = build(settings)
     try:
         app = create_app(

@@ -148,9 +148,10 @@ def install_error_handlers(app: FastAPI) -> None:
 def document_errors(*kinds: type[KbError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route that may fail with these, and in the ways that all may."""
     described: dict[int, list[str]] = {}
-    common: Sequence[type[KbError]] = (InvalidApiKeyError, BackendError, KbError)
+    common: Sequence[type[KbError]] = (InvalidApiKeyError, BackendError)
     for kind in (*kinds, *common):
         described.setdefault(get_status(kind), []).append(f"`{kind.code}`: {kind.__doc__}")
+    described.setdefault(500, []).append("`internal_error`: The service failed; its log says where.")
     described.setdefault(422, []).append("`invalid_request`: A parameter or field is missing or wrong.")
     return {
         status: {"model": ErrorOut, "description": "\n\n".join(lines)}

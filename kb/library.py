@@ -103,9 +103,8 @@ class Library:
         """
         collection = self._catalog.get_collection(name)
         self._delete_spaces(collection.id)
-        with self._bytes_lock:
-            for sha256 in self._catalog.delete_collection(collection.id):
-                self._files.delete(sha256)
+        self._catalog.delete_collection(collection.id)
+        self._remove_orphaned_files()
         try:
             # once more: a worker may have written until the catalog told it to stop
             self._delete_spaces(collection.id)
@@ -150,10 +149,8 @@ class Library:
         An index that is down is cleaned by `sweep` later.
         """
         collection = self._catalog.get_collection(collection_name)
-        with self._bytes_lock:
-            sha256 = self._catalog.begin_delete(collection.id, document_id)
-            if sha256 is not None:
-                self._files.delete(sha256)
+        self._catalog.begin_delete(collection.id, document_id)
+        self._remove_orphaned_files()
         try:
             self._remove_garbage()
         except BackendError as error:
@@ -185,12 +182,12 @@ class Library:
             return self._workers[1]
 
     def sweep(self) -> None:
-        """Remove garbage from both indexes and queue stalled jobs again.
+        """Remove garbage from both indexes and from the files, and queue stalled jobs again.
 
-        Each half is tried even if the other failed; the first failure is raised at the end.
+        Each part is tried even if another failed; the first failure is raised at the end.
         """
         failure: BackendError | None = None
-        for action in (self._remove_garbage, self._resubmit_stalled):
+        for action in (self._remove_orphaned_files, self._remove_garbage, self._resubmit_stalled):
             try:
                 action()
             except BackendError as error:
@@ -228,6 +225,12 @@ class Library:
     def _delete_spaces(self, collection_id: str) -> None:
         self._vectors.delete_collection(collection_id)
         self._lexical.delete_collection(collection_id)
+
+    def _remove_orphaned_files(self) -> None:
+        with self._bytes_lock:
+            for sha256 in self._catalog.list_orphaned_files(limit=_SWEEP_LIMIT):
+                self._files.delete(sha256)
+                self._catalog.forget_orphaned_file(sha256)
 
     def _remove_garbage(self) -> None:
         for collection_id, document_key in self._catalog.list_garbage(limit=_SWEEP_LIMIT):

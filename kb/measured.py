@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
 
-from kb.knowledge import PassageRetriever, Retrieval
 from kb.metrics import Metrics
 from kb.ports import Generator
 from kb.types import Collection, GenerationEvent, GenerationRequest
+
+_Found_co = TypeVar("_Found_co", covariant=True)
+
+
+class _Retriever(Protocol[_Found_co]):
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> _Found_co: ...
 
 
 class MeasuredGenerator:
@@ -46,14 +52,14 @@ class MeasuredGenerator:
             close()
 
 
-class MeasuredRetriever:
-    """A retriever whose calls are timed."""
+class MeasuredRetriever(Generic[_Found_co]):
+    """A retriever whose calls are timed; it finds what the wrapped one finds."""
 
-    def __init__(self, retriever: PassageRetriever, *, metrics: Metrics) -> None:
+    def __init__(self, retriever: _Retriever[_Found_co], *, metrics: Metrics) -> None:
         self._retriever = retriever
         self._metrics = metrics
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> _Found_co:
         """Return what the wrapped retriever finds."""
         with self._metrics.time_retrieval():
             return self._retriever.retrieve(collection, query, top_k=top_k)

@@ -54,10 +54,10 @@ def get_job(job_id: str, services: ServicesDep) -> JobOut:
 @router.post(
     "/{job_id}/cancel",
     summary="Cancel a job",
-    responses=document_errors(JobNotFoundError, JobStateError),
+    responses=document_errors(JobNotFoundError),
 )
 def cancel_job(job_id: str, services: ServicesDep) -> JobOut:
-    """A queued job ends at once, a running one within seconds."""
+    """A queued job ends at once, a running one within seconds; one that has ended stays as it is."""
     return _show_one(services.knowledge.library.cancel_job(job_id), services)
 
 

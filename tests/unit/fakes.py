@@ -83,6 +83,7 @@ class FakeCatalog(Switch):
         self.pages: dict[str, tuple[Page, ...]] = {}
         self.chunks: dict[str, tuple[Chunk, ...]] = {}
         self.garbage: list[tuple[str, str]] = []
+        self.orphaned: set[str] = set()
 
     # -- collections
     def create_collection(self, name: str, *, now: datetime) -> Collection:
@@ -128,8 +129,7 @@ class FakeCatalog(Switch):
         for document in gone:
             self._drop(document)
         del self.collections[collection_id]
-        kept = {d.sha256 for d in self.documents.values()}
-        return [d.sha256 for d in gone if d.sha256 not in kept]
+        return [sha256 for document in gone if (sha256 := self._orphan(document.sha256))]
 
     def claim_fingerprint(self, collection_id: str, *, fingerprint: str, dimension: int) -> None:
         self.collections[collection_id] = replace(
@@ -178,6 +178,7 @@ class FakeCatalog(Switch):
         )
         self.documents[document_id] = document
         self.jobs[job.id] = job
+        self.orphaned.discard(stored.sha256)
         return Registration(document, job, duplicate=known is not None)
 
     def get_document(self, collection_id: str, document_id: str) -> Document:
@@ -225,12 +226,18 @@ class FakeCatalog(Switch):
         document = self.get_document(collection_id, document_id)
         self._drop(document)
         self.garbage.append((collection_id, document.key))
-        shared = any(d.sha256 == document.sha256 for d in self.documents.values())
-        return None if shared else document.sha256
+        return self._orphan(document.sha256)
 
     def list_garbage(self, *, limit: int = 100) -> list[tuple[str, str]]:
         self.check()
         return self.garbage[:limit]
+
+    def list_orphaned_files(self, *, limit: int = 100) -> list[str]:
+        self.check()
+        return sorted(self.orphaned)[:limit]
+
+    def forget_orphaned_file(self, sha256: str) -> None:
+        self.orphaned.discard(sha256)
 
     def forget_garbage(self, collection_id: str, document_key: str) -> None:
         self.garbage.remove((collection_id, document_key))
@@ -302,7 +309,7 @@ class FakeCatalog(Switch):
     def cancel_job(self, job_id: str, *, now: datetime) -> Job:
         job = self.get_job(job_id)
         if job.state.is_terminal:
-            raise JobStateError(f"job {job_id!r} has ended")
+            return job
         return self._end(job_id, JobState.CANCELLED, DocumentState.CANCELLED)
 
     def finish_cancel(self, job_id: str, *, now: datetime) -> None:
@@ -321,6 +328,12 @@ class FakeCatalog(Switch):
     def ping(self) -> str:
         self.check()
         return "fake catalog"
+
+    def _orphan(self, sha256: str) -> str | None:
+        if any(d.sha256 == sha256 for d in self.documents.values()):
+            return None
+        self.orphaned.add(sha256)
+        return sha256
 
     def _drop(self, document: Document) -> None:
         del self.documents[document.id]
@@ -396,7 +409,9 @@ class FakeVectors(Switch):
 
     def upsert(self, collection_id: str, records: Sequence[VectorRecord]) -> None: ...
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
         return []
 
     def delete_document(self, collection_id: str, document_key: str) -> None:

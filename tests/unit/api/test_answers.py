@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -163,44 +162,6 @@ def test_a_failure_before_the_first_event_has_its_status(
 
     assert response.status_code == status
     assert "canary" not in response.text
-
-
-def test_a_slow_first_event_is_awaited_with_heartbeats(service: Service) -> None:
-    go_on = threading.Event()
-    service.answerer.before = lambda: _wait(go_on)
-    app = service.build_app(heartbeat_s=0.01, first_event_patience_s=0.01)
-
-    # the fake waits for a heartbeat to be sent, which the test sees by the timer of the stream
-    timer = threading.Timer(0.1, go_on.set)
-    timer.start()
-    with TestClient(app) as client:
-        text = client.post(ASK, json={"question": "x", "stream": True}).text
-    timer.join()
-
-    assert text.startswith(": keep-alive\n\n")
-    assert [kind for kind, _ in read_events(text)] == ["delta", "delta", "delta", "answer"]
-
-
-def test_an_error_after_a_slow_start_is_an_event(service: Service) -> None:
-    go_on = threading.Event()
-
-    def wait_and_fail() -> None:
-        _wait(go_on)
-        fail()
-
-    service.answerer.before = wait_and_fail
-    timer = threading.Timer(0.1, go_on.set)
-    timer.start()
-    with TestClient(service.build_app(first_event_patience_s=0.01)) as client:
-        response = client.post(ASK, json={"question": "x", "stream": True})
-    timer.join()
-
-    assert response.status_code == 200
-    assert [kind for kind, _ in read_events(response.text)] == ["error"]
-
-
-def _wait(event: threading.Event) -> None:
-    assert event.wait(30)
 
 
 def test_unusual_line_ends_do_not_break_a_frame(client: TestClient, service: Service) -> None:

@@ -315,12 +315,14 @@ def test_jobs_are_listed_cancelled_and_retried(client: TestClient, service: Serv
     cancelled = client.post(f"/v1/jobs/{job_id}/cancel")
     again = client.post(f"/v1/jobs/{job_id}/cancel")
     retried = client.post(f"/v1/jobs/{job_id}/retry")
+    retry_again = client.post(f"/v1/jobs/{job_id}/retry")
 
     assert [job["id"] for job in listed["jobs"]] == [job_id]
     assert listed["jobs"][0]["document_name"] == "a.pdf"
     assert elsewhere == {"jobs": [], "next_after": None}
     assert cancelled.json()["state"] == "cancelled"
-    assert again.status_code == 409
+    assert again.json()["state"] == "cancelled"
+    assert retry_again.status_code == 409
     assert retried.json()["state"] == "queued"
     assert service.queue.submitted == [job_id, job_id]
 

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from kb.errors import GeneratorUnavailableError
 from tests.unit.api.service import Service
 
 KEY = "a-secret-key-of-some-length"
@@ -159,6 +160,55 @@ def test_a_client_that_leaves_a_stream_stops_the_answerer(service: Service, url:
         assert next(response.iter_text())
 
     assert service.answerer.closed.wait(30)
+
+
+def test_a_slow_first_event_is_awaited_with_heartbeats(service: Service) -> None:
+    go_on = threading.Event()
+    service.answerer.before = lambda: _hold(go_on)
+    app = service.build_app(heartbeat_s=0.01, first_event_patience_s=0.01)
+    with (
+        run_server(app) as url,
+        httpx.Client(timeout=30) as client,
+        client.stream("POST", f"{url}/v1/ask", json={"question": "x", "stream": True}) as response,
+    ):
+        texts = response.iter_text()
+        first = next(texts)
+        go_on.set()
+        rest = "".join(texts)
+
+    assert first.startswith(": keep-alive\n\n")
+    assert [line for line in rest.splitlines() if line.startswith("event:")] == [
+        "event: delta",
+        "event: delta",
+        "event: delta",
+        "event: answer",
+    ]
+
+
+def test_an_error_after_a_slow_start_is_an_event(service: Service) -> None:
+    go_on = threading.Event()
+
+    def hold_and_fail() -> None:
+        _hold(go_on)
+        raise GeneratorUnavailableError("the runtime died")
+
+    service.answerer.before = hold_and_fail
+    app = service.build_app(first_event_patience_s=0.01)
+    with (
+        run_server(app) as url,
+        httpx.Client(timeout=30) as client,
+        client.stream("POST", f"{url}/v1/ask", json={"question": "x", "stream": True}) as response,
+    ):
+        assert response.status_code == 200
+        go_on.set()
+        text = response.read().decode()
+
+    assert text.startswith("event: error\n")
+    assert "runtime_unavailable" in text
+
+
+def _hold(event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 def test_a_client_that_leaves_before_the_first_event_stops_the_answerer(service: Service) -> None:

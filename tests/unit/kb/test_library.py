@@ -17,7 +17,7 @@ from kb.errors import (
 )
 from kb.library import Library
 from kb.ports import StoredFile
-from kb.types import JobState
+from kb.types import Collection, JobState
 from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
 
 
@@ -59,6 +59,21 @@ def test_the_default_collection_is_created_once(parts: Parts, library: Library) 
 
     assert [c.name for c in parts.catalog.list_collections()] == ["default"]
     assert again.name == "default"
+
+
+def test_two_processes_may_create_the_default_collection_at_once(parts: Parts, library: Library) -> None:
+    class ListsTooEarly(FakeCatalog):
+        calls = 0
+
+        def list_collections(self) -> list[Collection]:
+            self.calls += 1
+            return [] if self.calls == 1 else super().list_collections()
+
+    late = ListsTooEarly()
+    late.collections = parts.catalog.collections
+    parts.catalog = late
+
+    assert parts.open().ensure_default_collection().name == "default"
 
 
 def test_an_upload_is_kept_registered_and_queued(parts: Parts, library: Library) -> None:
@@ -163,6 +178,16 @@ def test_bytes_that_another_collection_needs_survive_a_deletion(parts: Parts, li
     library.delete_document("default", first.id)
 
     assert first.sha256 in parts.files.kept
+
+
+def test_the_bytes_of_a_replaced_document_are_removed_by_the_sweep(parts: Parts, library: Library) -> None:
+    sha256 = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document.sha256
+    parts.catalog.orphaned.add(sha256)
+
+    library.sweep()
+
+    assert parts.files.kept == {}
+    assert parts.catalog.orphaned == set()
 
 
 def test_with_an_index_down_a_deletion_leaves_garbage_for_the_sweep(parts: Parts, library: Library) -> None:
