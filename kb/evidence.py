@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from statistics import median
 
 from kb.codes import canonicalise
+from kb.language import detect_language
 from kb.types import Chunk
 from kb.words import fold, get_all_terms, get_units
 
@@ -17,12 +17,12 @@ from kb.words import fold, get_all_terms, get_units
 # on questions about something else, in Chinese and English, with multilingual-e5-small. Similarities
 # enter relative to unrelated text, so another embedder moves them little.
 _COVERAGE_WEIGHT = 0.18
-_HALF = 0.45
+_HALF = 0.435
 _WIDTH = 0.075
 _MENTION_BONUS = 0.10
 _DEFINED_EVIDENCE = 0.75
-_CROSS_SIMILARITY, _CROSS_MARGIN, _CROSS_BASE = 0.31, 0.95, 0.135
-_LEAST_CANDIDATES = 8
+_UNKNOWN_NAME_PENALTY = 0.12
+_CROSS_WEIGHT = 0.6
 
 
 class CodeMatch(IntEnum):
@@ -33,27 +33,9 @@ class CodeMatch(IntEnum):
     DEFINED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
-    """Cosines of one language's candidates, put on a scale that embedders share.
-
-    `best` is 0 for text that has nothing to do with the question and 1 for the question itself;
-    `margin` is how far the best candidate stands above the middle of the candidates, same scale.
-    """
-
-    best: float
-    margin: float
-
-
-def measure_similarity(cosines: Sequence[float], *, background: float) -> Similarity:
-    """Relate cosines, best first, to `background`, the cosine of unrelated text."""
-    if not cosines:
-        return Similarity(best=0.0, margin=0.0)
-    room = max(1.0 - background, 1e-3)
-    best = max(0.0, (cosines[0] - background) / room)
-    if len(cosines) < _LEAST_CANDIDATES:
-        return Similarity(best=best, margin=best / 2)
-    return Similarity(best=best, margin=max(0.0, (cosines[0] - median(cosines)) / room))
+def measure_similarity(cosine: float, *, background: float) -> float:
+    """Put a cosine on a scale that embedders share: 0 at `background`, 1 for the question itself."""
+    return (cosine - background) / max(1.0 - background, 1e-3)
 
 
 def measure_coverage(question: str, texts: Sequence[str]) -> float:
@@ -71,20 +53,53 @@ def measure_coverage(question: str, texts: Sequence[str]) -> float:
     return float(max(covered) / sum(weights))
 
 
-def score_evidence(
-    similarity: Similarity, *, coverage: float, same_language: bool, code: CodeMatch = CodeMatch.ABSENT
-) -> float:
-    """Return 0..1: how likely the passages are about the question; 0.5 is the balanced cut.
+def has_unknown_name(question: str, texts: Iterable[str]) -> bool:
+    """Return whether the question names something in Latin letters that none of the texts holds.
 
-    Across languages words can't be compared, so the best passage must stand out from its neighbours.
-    A code that a passage defines is evidence whatever the words around it say.
+    A name is a word with two capitals (EtherCAT, PLC), or any Latin word in a Chinese question. Names are
+    the same in both languages. A question all in capitals has no names that could be told apart.
     """
-    if same_language:
-        strength = similarity.best
-    else:
-        strength = _CROSS_SIMILARITY * similarity.best + _CROSS_MARGIN * similarity.margin + _CROSS_BASE
-    strength += _COVERAGE_WEIGHT * coverage + (_MENTION_BONUS if code else 0.0)
-    evidence = 1.0 / (1.0 + math.exp(-(strength - _HALF) / _WIDTH))
+    words = re.findall(
+        r"(?<![A-Za-z0-9])[A-Za-z]{2,}(?![A-Za-z0-9])", unicodedata.normalize("NFKC", question)
+    )
+    if detect_language(question) != "zh":
+        if len(words) > 2 and all(word.isupper() for word in words):
+            return False
+        words = [word for word in words if sum(map(str.isupper, word)) >= 2]
+    names = {fold(word) for word in words}
+    for text in texts:
+        if not names:
+            break
+        folded = fold(text)
+        names = {name for name in names if name not in folded}
+    return bool(names)
+
+
+def score_evidence(
+    similarity: float, *, coverage: float, code: CodeMatch = CodeMatch.ABSENT, unknown_name: bool = False
+) -> float:
+    """Return 0..1: how likely passages in the question's language are about it; 0.5 is the balanced cut.
+
+    `similarity` is that of the nearest passage, above unrelated text. A code that a passage defines is
+    evidence whatever the words around it say.
+    """
+    return _squash(similarity + _COVERAGE_WEIGHT * coverage - _HALF, code=code, unknown_name=unknown_name)
+
+
+def score_cross_evidence(
+    similarity: float, *, code: CodeMatch = CodeMatch.ABSENT, unknown_name: bool = False
+) -> float:
+    """Return the same for passages in another language, where words can't be compared.
+
+    `similarity` is that of the nearest passage, above the nearest that any unrelated question finds there:
+    some passages are near to everything.
+    """
+    return _squash(_CROSS_WEIGHT * similarity, code=code, unknown_name=unknown_name)
+
+
+def _squash(strength: float, *, code: CodeMatch, unknown_name: bool) -> float:
+    strength += (_MENTION_BONUS if code else 0.0) - (_UNKNOWN_NAME_PENALTY if unknown_name else 0.0)
+    evidence = 1.0 / (1.0 + math.exp(-strength / _WIDTH))
     return max(evidence, _DEFINED_EVIDENCE) if code is CodeMatch.DEFINED else evidence
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,13 +12,15 @@ from kb.codes import CodeMention, iter_codes
 from kb.evidence import (
     CodeMatch,
     contains_code,
+    has_unknown_name,
     match_code,
     measure_coverage,
     measure_similarity,
+    score_cross_evidence,
     score_evidence,
 )
 from kb.fusion import fuse, interleave
-from kb.language import detect_language
+from kb.language import detect_language, is_cjk
 from kb.ports import Catalog, Embedder, LexicalIndex, Vectors, VectorStore
 from kb.resources import read_lines
 from kb.types import Chunk, Collection, Passage, ScoredId
@@ -28,8 +30,14 @@ _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_WEIGHTS = (1.0, 1.5)
-"""Dense and lexical: words found are the safer sign on manuals, and cost general text nothing."""
+_OWN_WEIGHTS = (1.0, 1.5, 1.5)
+"""Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
+_OTHER_WEIGHTS = (1.5, 0.5, 0.5)
+"""The same across languages, where the words that are shared are few and say little."""
+_FEW = 5
+"""A code that is in more chunks than this names a machine or a series, and can't decide alone."""
+_LEAST_CONTENT = 0.35
+_CHINESE_SHARE = 0.08
 _JUDGED = 10
 """Best chunks of each index that the evidence score reads."""
 
@@ -55,6 +63,22 @@ class _Found:
     document_name: str
     score: float
 
+    def has_content(self) -> bool:
+        """Return False for rows of dots and rules, such as the lines of a table of contents."""
+        marks = [char for char in self.chunk.text if not char.isspace()]
+        return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
+
+    def is_in(self, language: str) -> bool:
+        """Return whether a reader of this language can read it; a bilingual page is in both.
+
+        A table row of codes and numbers is in the language of its headings.
+        """
+        letters = [char for char in self.chunk.indexed_text if char.isalpha()]
+        chinese = sum(map(is_cjk, letters))
+        if language == "zh":
+            return chinese > _CHINESE_SHARE * len(letters)
+        return chinese * 2 < len(letters)
+
 
 class Retriever:
     """Question to passages. May be used from several threads at once."""
@@ -75,6 +99,8 @@ class Retriever:
         self._candidates = candidates
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="retrieval")
         self._background: dict[str, Vectors] = {}
+        self._questions: dict[str, list[Vectors]] = {}
+        self._rivals: dict[tuple[str, str], tuple[int, float]] = {}
         self._background_lock = Lock()
 
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
@@ -113,16 +139,20 @@ class Retriever:
             if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in names)
         )
 
-        scores, order = _rank(dense_hits, lexical_hits, language)
-        exact = _order_exact(matches, order)
-        order = list(dict.fromkeys([*exact, *order]))
+        matches = {code: _soften(by_id) for code, by_id in matches.items()}
+        scores, order = _rank(
+            dense_hits, lexical_hits, {i for by_id in matches.values() for i in by_id}, language
+        )
+        ahead = _order_exact(matches, order)
+        exact = {item for by_id in matches.values() for item in by_id}
+        order = list(dict.fromkeys([*ahead, *order]))
         kept = _drop_repeats([found[item].chunk for item in order], limit=top_k)
         stage_scores = _stage_scores(dense_hits, lexical_hits, exact)
         passages = tuple(
             Passage(
                 chunk=chunk,
                 document_name=found[chunk.id].document_name,
-                score=scores.get(chunk.id, 0.0) + (1.0 if chunk.id in stage_scores["exact"] else 0.0),
+                score=scores.get(chunk.id, 0.0) + (1.0 if chunk.id in ahead else 0.0),
                 rank=rank,
                 scores={name: by_id[chunk.id] for name, by_id in stage_scores.items() if chunk.id in by_id},
             )
@@ -131,6 +161,7 @@ class Retriever:
         evidence = self._judge(
             query,
             language,
+            collection_id=collection.id,
             vector=vector,
             dense=dense_hits,
             lexical=lexical_hits,
@@ -150,7 +181,7 @@ class Retriever:
         vector = self._embedder.embed_query(query)
         hits = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
         for other in _LANGUAGES:
-            if other == language or sum(hit.chunk.language == other for hit in hits) * 2 >= self._candidates:
+            if other == language or sum(not hit.is_in(language) for hit in hits) * 2 >= self._candidates:
                 continue
             hits += self._visible(
                 lambda k, other=other: self._vectors.query(collection_id, vector, top_k=k, language=other)  # type: ignore[misc]
@@ -166,11 +197,12 @@ class Retriever:
             visible = self._catalog.find_visible_chunks([item.chunk_id for item in ids])
             exhausted = len(ids) < wanted or wanted >= self._candidates * _MOST_FETCHED
             if len(visible) >= self._candidates or exhausted:
-                return [
+                hits = [
                     _Found(*visible[item.chunk_id], score=item.score)
                     for item in ids
                     if item.chunk_id in visible
-                ][: self._candidates]
+                ]
+                return [hit for hit in hits if hit.has_content()][: self._candidates]
             wanted *= 4
 
     # -- judging
@@ -179,6 +211,7 @@ class Retriever:
         query: str,
         language: str,
         *,
+        collection_id: str,
         vector: Vectors,
         dense: Sequence[_Found],
         lexical: Sequence[_Found],
@@ -198,35 +231,65 @@ class Retriever:
             named = any(contains_code(hit.document_name, code) for code in matches)
             return not matches or named or hit.chunk.id in carriers
 
+        unknown_name = has_unknown_name(query, map(_shown_text, found.values()))
         evidence: dict[str, float] = {}
         for group in _LANGUAGES:
-            cosines = [hit.score for hit in dense if hit.chunk.language == group]
-            near = [hit for hit in dense if hit.chunk.language == group and counts(hit)][:_JUDGED]
-            worded = [hit for hit in lexical if hit.chunk.language == group and counts(hit)][:_JUDGED]
-            coded = [found[item] for item in carriers if found[item].chunk.language == group][:_JUDGED]
+            own = group == language
+            cosines = [hit.score for hit in dense if hit.is_in(language) is own]
+            near = [hit for hit in dense if hit.is_in(language) is own and counts(hit)][:_JUDGED]
+            worded = [hit for hit in lexical if hit.is_in(language) is own and counts(hit)][:_JUDGED]
+            coded = [found[item] for item in carriers if found[item].is_in(language) is own][:_JUDGED]
             judged = {hit.chunk.id: hit for hit in (*near, *worded, *coded)}
             if not judged:
                 continue
-            if near:
-                cosines[0] = near[0].score
-            elif cosines:  # what the index did not return is no nearer than the last that it did
-                cosines[0] = cosines[-1]
-            evidence[group] = score_evidence(
-                measure_similarity(cosines, background=self._get_background(group, vector)),
-                coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
-                same_language=group == language,
-                code=max(carriers.get(item, CodeMatch.ABSENT) for item in judged),
-            )
+            # what the index did not return is no nearer than the last that it did
+            cosine = near[0].score if near else min(cosines, default=-1.0)
+            code = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
+            if own:
+                evidence[group] = score_evidence(
+                    measure_similarity(cosine, background=self._get_background(group, vector)),
+                    coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
+                    code=code,
+                    unknown_name=unknown_name,
+                )
+            else:
+                rival = self._get_rival(collection_id, language=language, other=group)
+                evidence[group] = score_cross_evidence(
+                    measure_similarity(cosine, background=rival), code=code, unknown_name=unknown_name
+                )
         return evidence
 
     def _get_background(self, language: str, vector: Vectors) -> float:
         """Return the cosine that this query has to text about something else, in that language."""
         with self._background_lock:
             if language not in self._background:
-                self._background[language] = self._embedder.embed_passages(
-                    read_lines(f"background.{language}")
-                )
+                texts = read_lines(f"background.{language}")
+                self._background[language] = self._embedder.embed_passages(texts)
         return float(median((self._background[language] @ vector).tolist()))
+
+    def _get_rival(self, collection_id: str, *, language: str, other: str) -> float:
+        """Return the best cosine that unrelated questions find among the chunks of the other language.
+
+        Measured anew once a collection has grown or shrunk by a fifth.
+        """
+        size = self._vectors.count(collection_id)
+        with self._background_lock:
+            measured = self._rivals.get((collection_id, language))
+            if measured is not None and abs(measured[0] - size) * 5 <= measured[0]:
+                return measured[1]
+            if language not in self._questions:
+                texts = read_lines(f"background_questions.{language}")
+                self._questions[language] = [self._embedder.embed_query(text) for text in texts]
+            best = max(
+                (
+                    hit.score
+                    for question in self._questions[language]
+                    for hit in self._vectors.query(collection_id, question, top_k=1, language=other)
+                ),
+                default=1.0,
+            )
+            self._rivals[collection_id, language] = (size, best)
+            return best
 
 
 def _unique_codes(query: str) -> list[CodeMention]:
@@ -251,36 +314,46 @@ def _match_everywhere(
     return matches
 
 
+def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
+    """Take a code that is defined all over for what it is: the name of the machine, not of a fault."""
+    if sum(match is CodeMatch.DEFINED for match in matches.values()) <= _FEW:
+        return matches
+    return dict.fromkeys(matches, CodeMatch.MENTIONED)
+
+
 def _rank(
-    dense: Sequence[_Found], lexical: Sequence[_Found], language: str
+    dense: Sequence[_Found], lexical: Sequence[_Found], coded: Set[str], language: str
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the fused scores, and the order: each language by itself, then in turn."""
+    """Return the fused scores, and the order: each language by itself, then in turn.
+
+    Chunks with a code of the query count once more.
+    """
     scores: dict[str, float] = {}
     by_language: list[list[str]] = []
     for own in (True, False):
-        lists = [
-            [hit.chunk.id for hit in hits if (hit.chunk.language == language) is own]
-            for hits in (dense, lexical)
-        ]
-        fused = fuse(lists, weights=_WEIGHTS)
+        lists = [[hit.chunk.id for hit in hits if hit.is_in(language) is own] for hits in (dense, lexical)]
+        weights = _OWN_WEIGHTS if own else _OTHER_WEIGHTS
+        fused = fuse(lists, weights=weights[:2])
+        fused = fuse([*lists, [item for item in fused if item in coded]], weights=weights)
         scores |= fused
         by_language.append(list(fused))
     return scores, interleave(*by_language)
 
 
 def _order_exact(matches: Mapping[str, Mapping[str, CodeMatch]], order: Sequence[str]) -> list[str]:
-    """Return the chunks with a code: definitions before mentions, the codes in turn."""
+    """Return the chunks that a code puts ahead: definitions, then mentions if they are few; codes in turn."""
     place = {item: index for index, item in enumerate(order)}
     queues = [
-        sorted(by_id, key=lambda item, by_id=by_id: (-by_id[item], place.get(item, len(place))))  # type: ignore[misc]
+        sorted(
+            (item for item, match in by_id.items() if match is CodeMatch.DEFINED or len(by_id) <= _FEW),
+            key=lambda item, by_id=by_id: (-by_id[item], place.get(item, len(place))),  # type: ignore[misc]
+        )
         for by_id in matches.values()
     ]
-    merged: dict[str, None] = {}
-    for index in range(max(map(len, queues), default=0)):
-        for queue in queues:
-            if index < len(queue):
-                merged.setdefault(queue[index])
-    return list(merged)
+    merged: list[str] = []
+    for queue in queues:
+        merged = interleave(merged, queue)
+    return merged
 
 
 def _drop_repeats(chunks: Sequence[Chunk], *, limit: int) -> list[Chunk]:
@@ -296,7 +369,7 @@ def _drop_repeats(chunks: Sequence[Chunk], *, limit: int) -> list[Chunk]:
 
 
 def _stage_scores(
-    dense: Sequence[_Found], lexical: Sequence[_Found], exact: Sequence[str]
+    dense: Sequence[_Found], lexical: Sequence[_Found], exact: Iterable[str]
 ) -> dict[str, dict[str, float]]:
     return {
         "dense": {hit.chunk.id: hit.score for hit in dense},
