@@ -155,10 +155,12 @@ class VectorStore(Protocol):
         """Add or replace by chunk id; any number of records."""
         ...
 
-    def query(self, collection_id: str, vector: Vectors, *, top_k: int) -> list[ScoredId]:
-        """Return up to `top_k` chunks, best first; score is the cosine, -1..1.
+    def query(
+        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+    ) -> list[ScoredId]:
+        """Return up to `top_k` chunks, best first, of one `VectorRecord.language` if it is given.
 
-        An unknown collection gives an empty list.
+        Score is the cosine, -1..1. An unknown collection gives an empty list.
         """
         ...
 
@@ -289,6 +291,11 @@ class Catalog(Protocol):
     Visibility: chunks of a document generation are retrievable from `activate` until the document
     is replaced or deleted. What `activate`, `begin_delete` and `fail_job` leave to be removed from
     the indexes is listed by `list_garbage` until `forget_garbage`.
+
+    A worker that goes on after its job was cancelled, deleted or taken over by another worker
+    changes nothing: `report_progress` returns False, `save_parsed` and `save_chunks` raise
+    `JobCancelledError`, `activate` returns None, the others do nothing. It should end with
+    `finish_cancel`: what it wrote to the indexes meanwhile is then listed as garbage once more.
     """
 
     # -- collections
@@ -353,11 +360,11 @@ class Catalog(Protocol):
         ...
 
     def get_pages(self, document_id: str, *, first: int = 1, last: int | None = None) -> list[Page]:
-        """Return the stored pages of the newest parsed generation, in order."""
+        """Return the stored pages of the visible generation, else of the newest parsed one, in order."""
         ...
 
     def list_chunks(self, document_id: str) -> list[Chunk]:
-        """Return the chunks of the document's newest stored generation, in order."""
+        """Return the chunks of the visible generation, else of the newest stored one, in order."""
         ...
 
     def find_visible_chunks(self, chunk_ids: Sequence[str]) -> dict[str, tuple[Chunk, str]]:
@@ -377,7 +384,19 @@ class Catalog(Protocol):
         ...
 
     def forget_garbage(self, collection_id: str, document_key: str) -> None:
-        """Say that the index entries of this key are gone."""
+        """Say that the index entries of this key are gone.
+
+        If a worker may still write some, they are listed once more when it has ended or when
+        `list_stalled_jobs` finds that its lease ran out.
+        """
+        ...
+
+    def list_orphaned_files(self, *, limit: int = 100) -> list[str]:
+        """Return the sha256 of bytes that no document needs any more, replaced ones included."""
+        ...
+
+    def forget_orphaned_file(self, sha256: str) -> None:
+        """Say that these bytes are gone."""
         ...
 
     # -- jobs
@@ -426,11 +445,17 @@ class Catalog(Protocol):
         ...
 
     def save_parsed(self, job_id: str, parsed: ParsedDocument, *, now: datetime) -> None:
-        """Store pages and metadata of the job's generation, replacing an earlier attempt's."""
+        """Store pages and metadata of the job's generation, replacing an earlier attempt's.
+
+        Raises `JobCancelledError` if the job is not running any more.
+        """
         ...
 
     def save_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> None:
-        """Store the chunks of the job's generation, replacing an earlier attempt's."""
+        """Store the chunks of the job's generation, replacing an earlier attempt's.
+
+        Raises `JobCancelledError` if the job is not running any more.
+        """
         ...
 
     def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
@@ -450,7 +475,10 @@ class Catalog(Protocol):
         ...
 
     def cancel_job(self, job_id: str, *, now: datetime) -> Job:
-        """Ask the job to stop; a queued job ends at once, a running one when it notices."""
+        """Ask the job to stop; a queued job ends at once, a running one when it notices.
+
+        A job that has ended is returned as it is. Raises `JobNotFoundError`.
+        """
         ...
 
     def finish_cancel(self, job_id: str, *, now: datetime) -> None:
@@ -458,7 +486,10 @@ class Catalog(Protocol):
         ...
 
     def retry_job(self, job_id: str, *, now: datetime) -> Job:
-        """Put a failed or cancelled job back to queued with fresh attempts; raises `JobStateError`."""
+        """Put a failed or cancelled job back to queued with fresh attempts and a new generation.
+
+        Raises `JobStateError` for any other job, and for one that has a successor.
+        """
         ...
 
     def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:

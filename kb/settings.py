@@ -99,7 +99,7 @@ class Settings(BaseSettings):
     chunk_tokens: int = Field(320, ge=32, description="Largest chunk in the embedder's tokens.")
     chunk_overlap_tokens: int = Field(48, ge=0, description="Tokens repeated between chunks.")
     job_max_attempts: int = Field(3, ge=1, description="Runs of a job before it is failed.")
-    job_lease_s: float = Field(60.0, ge=5, description="Silence after which a worker counts as dead.")
+    job_lease_s: float = Field(30.0, ge=5, description="Silence after which a worker counts as dead.")
     worker_concurrency: int = Field(1, ge=1, description="Documents ingested at once by a worker.")
 
     # -- answers

@@ -1,0 +1,77 @@
+# Two commands set everything up: `make run` and `make check`. `make help` lists the rest.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ONCE ?=
+T ?= tests/unit
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help run check quick fix test eval models lock clean
+.DEFAULT_GOAL := help
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.runtime models  ## Set up, start everything on the sample documents, answer the sample questions, serve
+	$(BIN)/kb demo $(if $(ONCE),--once)
+
+check: $(VENV)/.dev models  ## Format, lint, types, layers, all tests with coverage: what CI runs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+quick: $(VENV)/.dev  ## Lint, types and unit tests: the inner loop
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest tests/unit -q
+
+fix: $(VENV)/.dev  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(VENV)/.dev  ## Run some tests: make test T=tests/unit/kb
+	$(BIN)/python -m pytest $(T)
+
+eval: $(VENV)/.dev models  ## Retrieval, refusal and citations on the sample questions, against the committed baseline
+	$(BIN)/python -m pytest tests/eval -q -s
+
+models: $(VENV)/.runtime  ## Fetch the starter models (checked by SHA-256, resumed when broken off)
+	$(BIN)/kb models pull --if-missing
+
+# The virtual environment is made again when its lock file changes.
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "kb needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Set PYTHON=python3.12, say." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "The virtual environment could not be made. On Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.runtime: $(VENV)/bin/pip requirements.lock pyproject.toml
+	@echo "Installing the packages of requirements.lock (about 1.8 GB on disk, 3 to 10 minutes)"
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' 'setuptools>=77'
+	$(BIN)/python -m pip install --progress-bar on -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
+	@echo "Installing the development tools of requirements-dev.lock"
+	$(BIN)/python -m pip install --progress-bar on -r requirements-dev.lock
+	@touch $@
+
+lock:  ## Write both lock files again from pyproject.toml
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --upgrade 'pip>=25.1' 'setuptools>=77'
+	.venv-lock/bin/pip install --quiet 'torch==2.13.0' .
+	.venv-lock/bin/pip freeze --exclude kb --exclude pip | sed 's/+cpu$$//' | grep -v '^nvidia-\|^triton' > requirements.lock
+	.venv-lock/bin/pip install --quiet '.[dev]'
+	.venv-lock/bin/pip freeze --exclude kb --exclude pip | sed 's/+cpu$$//' | grep -vxFf requirements.lock > requirements-dev.lock
+	rm -rf .venv-lock build kb.egg-info
+
+clean:  ## Remove the virtual environment and caches; data/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* *.egg-info

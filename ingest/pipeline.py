@@ -1,0 +1,232 @@
+"""IngestPipeline: one job from stored bytes to a searchable document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import structlog
+
+from ingest.chunking import Chunker
+from ingest.lease import JobLease
+from ingest.warnings import summarise_warnings
+from kb.errors import (
+    BackendError,
+    CallerError,
+    ConfigurationError,
+    DocumentError,
+    JobCancelledError,
+    JobNotFoundError,
+    NoTextFoundError,
+)
+from kb.ports import (
+    Catalog,
+    DocumentReader,
+    Embedder,
+    LexicalEntry,
+    LexicalIndex,
+    SourceFiles,
+    VectorRecord,
+    Vectors,
+    VectorStore,
+)
+from kb.types import Chunk, DocumentState, Job, Problem
+
+_log = structlog.get_logger(__name__)
+
+_ROWS_PER_WRITE = 512
+
+WORKER_STOPPED = Problem("worker_stopped", "the worker was stopped; the job goes on with the next one")
+
+
+def _never() -> bool:
+    return False
+
+
+class IngestPipeline:
+    """Runs jobs: parse, chunk, embed, write, activate.
+
+    What it writes is named by content and generation, so a job may run twice, or die anywhere and
+    start again. Nothing is visible before `Catalog.activate`.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        files: SourceFiles,
+        reader: DocumentReader,
+        embedder: Embedder,
+        vectors: VectorStore,
+        lexical: LexicalIndex,
+        chunker: Chunker,
+        lease_s: float,
+        max_attempts: int,
+        batch_size: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """`chunker` must count with `embedder` and stay within its `max_tokens`."""
+        self._catalog = catalog
+        self._files = files
+        self._reader = reader
+        self._embedder = embedder
+        self._vectors = vectors
+        self._lexical = lexical
+        self._chunker = chunker
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._batch_size = batch_size
+        self._clock = clock
+
+    def run(self, job_id: str, *, worker: str, should_stop: Callable[[], bool] = _never) -> None:
+        """Run the job to its end, or do nothing if there is nothing to do.
+
+        How it ended stands in the catalog. Raises `BackendError` when a dependency failed; the job
+        is queued again and may be run again later. Once `should_stop` turns true the job is given
+        back to the queue within a few seconds.
+        """
+        with structlog.contextvars.bound_contextvars(job_id=job_id):
+            try:
+                job = self._catalog.start_attempt(
+                    job_id,
+                    worker=worker,
+                    lease_s=self._lease_s,
+                    max_attempts=self._max_attempts,
+                    now=self._clock(),
+                )
+            except JobNotFoundError:
+                _log.info("job_is_gone")
+                return
+            if job is None:
+                _log.info("job_skipped")
+                return
+            self._run_attempt(job, should_stop)
+
+    def _run_attempt(self, job: Job, should_stop: Callable[[], bool]) -> None:
+        lease = JobLease(
+            catalog=self._catalog,
+            job_id=job.id,
+            lease_s=self._lease_s,
+            clock=self._clock,
+            should_stop=should_stop,
+        )
+        try:
+            with lease:
+                warnings = self._ingest(job, lease)
+            document = self._catalog.activate(job.id, warnings=warnings, now=self._clock())
+            if document is None:
+                self._leave(job.id)
+            _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
+        except JobCancelledError:
+            if not lease.has_ended:
+                _log.info("job_released", code=WORKER_STOPPED.code)
+                self._catalog.release_job(job.id, problem=WORKER_STOPPED, now=self._clock())
+                return
+            _log.info("job_cancelled")
+            self._leave(job.id)
+        except BackendError as error:
+            _log.warning("job_released", code=error.code)
+            with suppress(BackendError):
+                self._catalog.release_job(job.id, problem=error.to_problem(), now=self._clock())
+            raise
+        except CallerError as error:
+            # the document or the whole collection was deleted in the meantime
+            _log.info("job_is_gone", code=error.code)
+            self._leave(job.id)
+        except (DocumentError, ConfigurationError) as error:
+            _log.warning("job_failed", code=error.code)
+            self._catalog.fail_job(job.id, problem=error.to_problem(), now=self._clock())
+        except Exception as error:
+            _log.error("job_failed", code="internal_error", exc_info=True)
+            problem = Problem(
+                "internal_error",
+                f"an unexpected {type(error).__name__} ended the ingestion",
+                "Look for this job's id in the worker's log, and report what it says.",
+            )
+            self._catalog.fail_job(job.id, problem=problem, now=self._clock())
+        self._remove_garbage()
+
+    def _ingest(self, job: Job, lease: JobLease) -> list[Problem]:
+        """Do all the work up to, not including, activation; return the document's warnings."""
+        document = replace(
+            self._catalog.get_document(job.collection_id, job.document_id), generation=job.generation
+        )
+        lease.enter(DocumentState.PARSING, "parsing", page_count=0)
+        parsed = self._reader.read(
+            self._files.get_path(document.sha256),
+            name=document.name,
+            password=None,
+            progress=lease.advance,
+            is_cancelled=lease.should_end,
+        )
+        lease.check()
+        self._catalog.save_parsed(job.id, parsed, now=self._clock())
+        page_count = len(parsed.pages)
+        chunks = self._chunker.chunk(parsed, document_id=document.id, generation=job.generation)
+        if not chunks:
+            raise NoTextFoundError(f"no text was found in {document.name!r} ({page_count} pages)")
+        lease.enter(DocumentState.EMBEDDING, "embedding", page_count=page_count)
+        self._catalog.claim_fingerprint(
+            job.collection_id, fingerprint=self._embedder.fingerprint, dimension=self._embedder.dimension
+        )
+        self._vectors.ensure_collection(job.collection_id, dimension=self._embedder.dimension)
+        if len(job.attempts) > 1:
+            # an earlier attempt may have cut the text otherwise and left more rows than now
+            self._vectors.delete_document(job.collection_id, document.key)
+            self._lexical.delete_document(job.collection_id, document.key)
+        self._catalog.save_chunks(job.id, chunks)
+        vectors = self._embed(chunks, lease, page_count=page_count)
+        lease.enter(DocumentState.EMBEDDING, "writing", page_count=page_count)
+        for rows in _slices(len(chunks), _ROWS_PER_WRITE):
+            lease.check()
+            self._write(job.collection_id, document.key, chunks[rows], vectors[rows])
+            lease.advance(page_count * rows.stop // len(chunks), page_count)
+        lease.check()
+        _log.info("document_written", pages=page_count, chunks=len(chunks))
+        return summarise_warnings(parsed)
+
+    def _embed(self, chunks: Sequence[Chunk], lease: JobLease, *, page_count: int) -> Vectors:
+        """Return one row per chunk, in order; batches hold texts of like length, so that little is padded."""
+        longest_first = sorted(range(len(chunks)), key=lambda index: -chunks[index].token_count)
+        vectors = np.empty((len(chunks), self._embedder.dimension), dtype=np.float32)
+        for batch in _slices(len(chunks), self._batch_size):
+            lease.check()
+            indexes = longest_first[batch]
+            vectors[indexes] = self._embedder.embed_passages([chunks[i].indexed_text for i in indexes])
+            lease.advance(page_count * batch.stop // len(chunks), page_count)
+        return vectors
+
+    def _write(self, collection_id: str, key: str, chunks: Sequence[Chunk], vectors: Vectors) -> None:
+        self._vectors.upsert(
+            collection_id,
+            [
+                VectorRecord(chunk.id, key, vector, language=chunk.language)
+                for chunk, vector in zip(chunks, vectors, strict=True)
+            ],
+        )
+        self._lexical.upsert(
+            collection_id, [LexicalEntry(chunk.id, key, chunk.indexed_text) for chunk in chunks]
+        )
+
+    def _leave(self, job_id: str) -> None:
+        """Say that this worker writes no more for a job that was cancelled, deleted or taken over."""
+        with suppress(JobNotFoundError):
+            self._catalog.finish_cancel(job_id, now=self._clock())
+
+    def _remove_garbage(self) -> None:
+        """Remove what this job replaced; what fails here is removed by a later sweep."""
+        try:
+            for collection_id, key in self._catalog.list_garbage():
+                self._vectors.delete_document(collection_id, key)
+                self._lexical.delete_document(collection_id, key)
+                self._catalog.forget_garbage(collection_id, key)
+        except BackendError as error:
+            _log.warning("garbage_left", code=error.code)
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

@@ -1,0 +1,277 @@
+"""Answers a question from the documents of a collection: with citations, or with a refusal."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from kb.citations import CitationChecker
+from kb.errors import GeneratorUnavailableError
+from kb.language import detect_language
+from kb.ports import Generator, PromptCounter
+from kb.prompt import build_prompt
+from kb.retrieval import Retrieval, Retriever
+from kb.sentences import SentenceBuffer, ends_sentence
+from kb.tokens import TokenBudget
+from kb.types import (
+    Answer,
+    AnswerDelta,
+    AnswerEvent,
+    AnswerFinished,
+    Collection,
+    GenerationDelta,
+    GenerationEnd,
+    GenerationEvent,
+    GenerationRequest,
+    Message,
+    Passage,
+    Refusal,
+    RefusalReason,
+    Sampling,
+)
+from kb.wording import get_refusal, get_sentence, is_refusal
+
+_NEAREST = 3
+_MOST_REPEATS = 2
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An answer while it grows; `text` is what was emitted so far."""
+
+    answer: Answer
+    checker: CitationChecker
+    text: str = ""
+    refused_by_model: bool = False
+    notices: list[str] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    finish_reason: str = "stop"
+    gap: str = ""
+
+    def add(self, sentence: str, checked: str) -> str:
+        """Append a checked sentence; return what to emit, led by the white space before it.
+
+        `sentence` is how it was written: a dropped one still leaves its line break behind.
+        """
+        if not checked:
+            self.gap += "\n" * ("\n" in sentence)
+            return ""
+        core = checked.strip()
+        before = self.gap + checked[: len(checked) - len(checked.lstrip())]
+        gap = "\n" * min(2, before.count("\n")) or before[:1]
+        piece = gap + core if self.text else core
+        self.gap = checked[len(checked.rstrip()) :]
+        self.text += piece
+        return piece
+
+
+class Answerer:
+    """Question to cited answer. May be used from several threads at once."""
+
+    def __init__(
+        self,
+        *,
+        retriever: Retriever,
+        generator: Generator,
+        fallback: Generator | None,
+        counter: PromptCounter,
+        evidence_threshold: float,
+        context_tokens: int,
+        answer_tokens: int,
+        top_k: int,
+    ) -> None:
+        self._retriever = retriever
+        self._generator = generator
+        self._fallback = fallback
+        self._counter = counter
+        self._evidence_threshold = evidence_threshold
+        self._context_tokens = context_tokens
+        self._answer_tokens = answer_tokens
+        self._top_k = top_k
+
+    def answer(
+        self,
+        collection: Collection,
+        question: str,
+        *,
+        history: Sequence[Message] = (),
+        system: str = "",
+        top_k: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> Answer:
+        """Return the answer as a whole; the same text, citations and notices as `stream`."""
+        events = self.stream(
+            collection, question, history=history, system=system, top_k=top_k, sampling=sampling
+        )
+        return next(event.answer for event in events if isinstance(event, AnswerFinished))
+
+    def stream(
+        self,
+        collection: Collection,
+        question: str,
+        *,
+        history: Sequence[Message] = (),
+        system: str = "",
+        top_k: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> Iterator[AnswerEvent]:
+        """Return the answer's text sentence by sentence, each one checked, then the answer.
+
+        Retrieval and packing are done before this returns, so whatever is wrong with the request or with
+        the indexes is raised here. The iterator raises `GeneratorUnavailableError` only after text was
+        emitted, or when there is no fallback. Closing the iterator stops the generator.
+        """
+        language = detect_language(question)
+        found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k)
+        blank = Answer(
+            id=f"ans_{secrets.token_hex(8)}", question=question, text="", mode="refused", language=language
+        )
+        reason = self._find_refusal(found)
+        if reason is not None:
+            return iter(_refuse(blank, reason, found=found))
+        context_tokens = self._get_context_tokens()
+        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        prompt = build_prompt(
+            question,
+            _focus(found, language, least=self._evidence_threshold),
+            language=language,
+            budget=TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens),
+            counter=self._counter,
+            history=history,
+            system=system,
+        )
+        request = GenerationRequest(
+            messages=prompt.messages,
+            question=question,
+            passages=prompt.passages,
+            language=language,
+            sampling=sampling,
+        )
+        return self._write(replace(blank, passages=prompt.passages), request, found=found)
+
+    def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
+        if not found.passages:
+            return RefusalReason.EMPTY_COLLECTION
+        if found.unknown_codes:
+            return RefusalReason.CODE_UNKNOWN
+        if found.evidence < self._evidence_threshold:
+            return RefusalReason.BELOW_THRESHOLD
+        return None
+
+    def _get_context_tokens(self) -> int:
+        """Return the smaller of the configured and the runtime's limit; a runtime that is down has none."""
+        try:
+            return min(self._context_tokens, self._generator.get_context_limit())
+        except GeneratorUnavailableError:
+            return self._context_tokens
+
+    def _write(self, blank: Answer, request: GenerationRequest, *, found: Retrieval) -> Iterator[AnswerEvent]:
+        draft = _Draft(blank, CitationChecker(request.passages, question=request.question))
+        writer, notice = self._generator, ""
+        try:
+            yield from self._generate(writer, request, draft)
+        except GeneratorUnavailableError:
+            if draft.text or self._fallback is None:
+                raise
+            notice = "generator_down"
+        if draft.refused_by_model:
+            yield from _refuse(blank, RefusalReason.NOT_STATED, found=found, draft=draft)
+            return
+        if not draft.text and not notice:
+            notice = "generator_unsupported"
+        if notice and self._fallback is not None and self._fallback is not writer:
+            writer = self._fallback
+            draft.checker = CitationChecker(request.passages, question=request.question)
+            draft.notices = [get_sentence(notice, blank.language)]
+            yield from self._generate(writer, request, draft)
+        if not draft.text:
+            yield from _refuse(blank, RefusalReason.UNSUPPORTED, found=found, draft=draft)
+            return
+        if draft.checker.dropped_count:
+            draft.notices.append(
+                get_sentence("sentences_dropped", blank.language, count=draft.checker.dropped_count)
+            )
+        if draft.finish_reason == "length":
+            draft.notices.append(get_sentence("cut_off", blank.language))
+        yield AnswerFinished(
+            replace(
+                blank,
+                text=draft.text,
+                mode=writer.mode,
+                citations=draft.checker.citations,
+                notices=tuple(draft.notices),
+                model=writer.name,
+                finish_reason=draft.finish_reason,
+                prompt_tokens=draft.prompt_tokens,
+                completion_tokens=draft.completion_tokens,
+            )
+        )
+
+    def _generate(
+        self, generator: Generator, request: GenerationRequest, draft: _Draft
+    ) -> Iterator[AnswerDelta]:
+        """Emit the generator's sentences that hold; a refusal or a loop ends it early."""
+        buffer, raw = SentenceBuffer(), ""
+        events = generator.stream(request)
+        try:
+            for event in events:
+                if isinstance(event, GenerationEnd):
+                    sentences = _finish(event, buffer, draft)
+                else:
+                    raw += event.text
+                    sentences = buffer.feed(event.text)
+                for sentence in sentences:
+                    draft.refused_by_model = not draft.text and is_refusal(sentence)
+                    checked = draft.checker.check(sentence)
+                    if draft.refused_by_model or draft.checker.repeat_count >= _MOST_REPEATS:
+                        if isinstance(event, GenerationDelta):
+                            draft.prompt_tokens += self._counter.count_messages(request.messages)
+                            draft.completion_tokens += self._counter.count_text(raw)
+                        return
+                    piece = draft.add(sentence, checked)
+                    if piece:
+                        yield AnswerDelta(piece)
+        finally:
+            _close(events)
+
+
+def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list[str]:
+    """Note what the generation cost; a sentence that the length limit cut is left out."""
+    draft.prompt_tokens += event.prompt_tokens
+    draft.completion_tokens += event.completion_tokens
+    draft.finish_reason = event.finish_reason
+    rest = buffer.flush()
+    if event.finish_reason == "length" and rest and not ends_sentence(rest[-1]):
+        rest.pop()
+    return rest
+
+
+def _focus(found: Retrieval, language: str, *, least: float) -> list[Passage]:
+    """Return the passages as they should be packed: the other language last where it isn't needed."""
+    own, others = found.evidence_by_language.get(language, 0.0), found.evidence
+    if own < least or own < others:
+        return list(found.passages)
+    return sorted(
+        found.passages,
+        key=lambda passage: passage.chunk.language != language and "exact" not in passage.scores,
+    )
+
+
+def _refuse(
+    blank: Answer, reason: RefusalReason, *, found: Retrieval, draft: _Draft | None = None
+) -> list[AnswerEvent]:
+    nearest = found.passages[:_NEAREST]
+    text = get_refusal(reason, blank.language, codes=found.unknown_codes, nearest=nearest)
+    answer = replace(blank, text=text, mode="refused", refusal=Refusal(reason=reason, nearest=nearest))
+    if draft is not None:
+        answer = replace(answer, prompt_tokens=draft.prompt_tokens, completion_tokens=draft.completion_tokens)
+    return [AnswerDelta(text), AnswerFinished(answer)]
+
+
+def _close(events: Iterator[GenerationEvent]) -> None:
+    close = getattr(events, "close", None)
+    if close is not None:
+        close()
