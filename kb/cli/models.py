@@ -35,7 +35,7 @@ def list_models(ctx: typer.Context, as_json: JsonOption = False) -> None:
     from kb.models import get_status
 
     statuses = get_status(get_session(ctx).load_settings().resolved_models_dir)
-    _print_statuses(statuses, as_json=as_json)
+    print_statuses(statuses, as_json=as_json)
 
 
 @app.command("pull")
@@ -72,9 +72,9 @@ def pull(
 
     models_dir = get_session(ctx).load_settings().resolved_models_dir
     console = get_console()
-    with _progress(console, quiet=as_json) as progress:
+    with show_progress(console, quiet=as_json) as progress:
         outcomes = pull_models(models_dir, roles=roles or None, progress=progress, source_dir=source)
-    _print_outcomes(console, outcomes, as_json=as_json, quiet=if_missing)
+    print_outcomes(console, outcomes, as_json=as_json, quiet=if_missing)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if if_missing:
         failed = [outcome for outcome in failed if outcome.status.role != "generator"]
@@ -90,9 +90,9 @@ def verify(ctx: typer.Context, roles: _Roles = None, as_json: JsonOption = False
     from kb.models import verify as verify_models
 
     models_dir = get_session(ctx).load_settings().resolved_models_dir
-    with _progress(get_console(), quiet=as_json) as progress:
+    with show_progress(get_console(), quiet=as_json) as progress:
         statuses = verify_models(models_dir, roles=roles or None, progress=progress)
-    _print_statuses(statuses, as_json=as_json)
+    print_statuses(statuses, as_json=as_json)
     if any(status.state is not ModelState.READY for status in statuses):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -111,7 +111,8 @@ def describe_status(status: ModelStatus) -> dict[str, str | int]:
     }
 
 
-def _print_statuses(statuses: Sequence[ModelStatus], *, as_json: bool) -> None:
+def print_statuses(statuses: Sequence[ModelStatus], *, as_json: bool) -> None:
+    """Print what is on disk, and what to do if that is not enough."""
     from rich.markup import escape
 
     from kb.cli.output import format_size, get_console, make_table, paint_state, print_json
@@ -142,7 +143,8 @@ def _print_statuses(statuses: Sequence[ModelStatus], *, as_json: bool) -> None:
         console.print("[bold]Next[/]  Run `kb models pull`.", highlight=False)
 
 
-def _print_outcomes(console: Console, outcomes: Sequence[PullOutcome], *, as_json: bool, quiet: bool) -> None:
+def print_outcomes(console: Console, outcomes: Sequence[PullOutcome], *, as_json: bool, quiet: bool) -> None:
+    """Print how each pull ended; `quiet` leaves out what was there already."""
     from rich.markup import escape
 
     from kb.cli.output import format_size, print_json
@@ -178,7 +180,7 @@ def _print_outcomes(console: Console, outcomes: Sequence[PullOutcome], *, as_jso
 
 
 @contextmanager
-def _progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback]:
+def show_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback]:
     """Yield a callback that draws one bar per model, with sizes and time left where bytes are counted."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -133,64 +133,71 @@ def format_pages(first: int, last: int, language: str = "en") -> str:
 class StreamPrinter:
     """Prints text as it comes, wrapped between words of Latin script and between Chinese characters.
 
-    Where the output is no terminal nothing is wrapped.
+    Where the output is no terminal the text is written as it is.
     """
 
-    def __init__(self, console: Console, *, indent: str = "") -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._indent = indent
-        self._width = console.width - cell_len(indent) - 1 if console.is_terminal else sys.maxsize
+        self._width = console.width - 1
         self._column = 0
         self._word = ""
-        self._at_line_start = True
+        self._space = False
+        self._ended = True
 
     def write(self, text: str) -> None:
-        """Take the next piece; an unfinished word waits for its end."""
+        """Take the next piece; on a terminal an unfinished word waits for its end."""
+        if not self._console.is_terminal:
+            self._emit(text)
+            return
         for char in text:
             if char.isspace():
                 self._flush_word()
-                self._put_space(char)
-            elif unicodedata.east_asian_width(char) in "WF":
-                # closing punctuation must not begin a line
-                if unicodedata.category(char) not in ("Po", "Pe", "Pf"):
-                    self._flush_word()
-                self._word += char
+                self._take_space(char)
             else:
-                if self._word and unicodedata.east_asian_width(self._word[-1]) in "WF" and char != "[":
+                if self._may_break_before(char):
                     self._flush_word()
                 self._word += char
 
     def finish(self) -> None:
         """Write what waits, and end the line."""
         self._flush_word()
-        if not self._at_line_start:
+        if not self._ended:
             self._emit("\n")
-            self._at_line_start = True
-        self._column = 0
+        self._column, self._space = 0, False
 
-    def _put_space(self, char: str) -> None:
+    def _may_break_before(self, char: str) -> bool:
+        if not self._word:
+            return False
+        if _is_wide(char):  # closing punctuation must not begin a line
+            return unicodedata.category(char) not in ("Po", "Pe", "Pf")
+        return _is_wide(self._word[-1]) and char != "["  # a citation's marker stays with its sentence
+
+    def _take_space(self, char: str) -> None:
         if char == "\n":
             self._emit("\n")
-            self._column, self._at_line_start = 0, True
-        elif not self._at_line_start and self._column < self._width:
-            self._emit(" ")
-            self._column += 1
+            self._column, self._space = 0, False
+        else:
+            self._space = self._column > 0
 
     def _flush_word(self) -> None:
         if not self._word:
             return
-        size = cell_len(self._word)
-        if self._column and self._column + size > self._width:
+        size, gap = cell_len(self._word), int(self._space)
+        if self._column and self._column + gap + size > self._width:
             self._emit("\n")
-            self._column, self._at_line_start = 0, True
-        if self._at_line_start:
-            self._emit(self._indent)
-        self._emit(self._word)
-        self._column += size
-        self._word, self._at_line_start = "", False
+            self._column = gap = 0
+        self._emit(" " * gap + self._word)
+        self._column += gap + size
+        self._word, self._space = "", False
 
     def _emit(self, text: str) -> None:
-        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        if text:
+            self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+            self._ended = text.endswith("\n")
+
+
+def _is_wide(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in "WF"
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:

@@ -91,6 +91,7 @@ class State:
     page_text: str = PAGE_TEXT
     retries: list[str] = field(default_factory=list)
     looked: int = 0
+    last_page: int = 9
 
     @property
     def ready(self) -> bool:
@@ -379,7 +380,7 @@ def create_app(state: State) -> FastAPI:
 
     @app.get("/v1/collections/{name}/documents/{document_id}/pages/{number}")
     def get_page(name: str, document_id: str, number: int) -> PageOut:
-        if number > 9:
+        if number > state.last_page:
             raise FakeError(404, "page_not_found", f"document {document_id!r} has no page {number}")
         return PageOut(
             document_id=document_id,
