@@ -24,7 +24,9 @@ PROSE = (
 )
 
 
-def draw(*pages: Callable[[Canvas], None], encrypt: StandardEncryption | None = None, title: str = "") -> bytes:
+def draw(
+    *pages: Callable[[Canvas], None], encrypt: StandardEncryption | None = None, title: str = ""
+) -> bytes:
     """Return a PDF with one page per function."""
     pdfmetrics.registerFont(UnicodeCIDFont(SONG))
     buffer = io.BytesIO()
