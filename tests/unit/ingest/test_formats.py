@@ -94,7 +94,12 @@ def test_an_encrypted_office_file_keeps_its_format(tmp_path: Path, name: str, me
 
 @pytest.mark.parametrize(
     "data",
-    [bytes(range(256)) * 20, b"\x7fELF" + b"\0\1\2\3" * 50, formats.OLE_MAGIC + b"\0" * 50, office("data.bin")],
+    [
+        bytes(range(256)) * 20,
+        b"\x7fELF" + b"\0\1\2\3" * 50,
+        formats.OLE_MAGIC + b"\0" * 50,
+        office("data.bin"),
+    ],
 )
 def test_what_no_parser_reads_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnsupportedFormatError) as caught:

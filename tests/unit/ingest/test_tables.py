@@ -62,9 +62,13 @@ def test_a_cell_merged_sideways_is_shown_once_and_filled_in_records() -> None:
 
 
 def test_a_row_of_one_merged_cell_fills_the_first_column_only() -> None:
-    grid = lay_out([*cells("A|B"), Cell(1, 0, "Hydraulics", column_span=2), *(
-        Cell(2, column, text) for column, text in enumerate(("1", "2"))
-    )])
+    grid = lay_out(
+        [
+            *cells("A|B"),
+            Cell(1, 0, "Hydraulics", column_span=2),
+            *(Cell(2, column, text) for column, text in enumerate(("1", "2"))),
+        ]
+    )
 
     assert build_table(grid, header_count=1).records[0] == {"A": "Hydraulics", "B": ""}
 
@@ -112,11 +116,17 @@ def test_columns_without_names_are_numbered_and_twins_told_apart() -> None:
 
 def test_titles_above_a_table_are_parted_from_it() -> None:
     titles, grid = split_titles(
-        lay_out([Cell(0, 0, "Inspection sheet", column_span=2), Cell(1, 0, "Line 4"), *(
-            Cell(row + 2, column, text)
-            for row, pair in enumerate((("Item", "Limit"), ("Oil", "40")))
-            for column, text in enumerate(pair)
-        )])
+        lay_out(
+            [
+                Cell(0, 0, "Inspection sheet", column_span=2),
+                Cell(1, 0, "Line 4"),
+                *(
+                    Cell(row + 2, column, text)
+                    for row, pair in enumerate((("Item", "Limit"), ("Oil", "40")))
+                    for column, text in enumerate(pair)
+                ),
+            ]
+        )
     )
 
     assert titles == ["Inspection sheet", "Line 4"]
@@ -147,7 +157,9 @@ def test_rows_have_the_box_around_their_cells() -> None:
     assert grid.row_boxes == (Box(0, 0, 9, 6),)
 
 
-@pytest.mark.parametrize("text", ["12", "-5 °C", "7.5 kW", "E-0471", "2024-05-01", "30%", "≥ 3 MPa", "E 0471"])
+@pytest.mark.parametrize(
+    "text", ["12", "-5 °C", "7.5 kW", "E-0471", "2024-05-01", "30%", "≥ 3 MPa", "E 0471"]
+)
 def test_values_are_told_from_names(text: str) -> None:
     assert looks_like_value(text)
 
