@@ -152,12 +152,12 @@ def _sparse_rows(path: Path, sheet_name: str) -> Iterator[Sequence[object]]:
     """Yield each row of a sheet up to its last cell, by openpyxl, which keeps only one row at a time."""
     import openpyxl
 
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    try:
+    # An open file, as openpyxl refuses a path without a known suffix.
+    with path.open("rb") as file:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
         sheet = book[sheet_name]
         sheet.reset_dimensions()
         yield from sheet.iter_rows(values_only=True)
-    finally:
         book.close()
 
 

@@ -33,7 +33,7 @@ def make_pdf() -> bytes:
         paragraph(canvas, 72, 90, PROSE)  # type: ignore[arg-type]
         ruled_table(canvas, 72, 180, ROWS, (80, 120, 160), font=SONG)  # type: ignore[arg-type]
 
-    return draw(page, page)
+    return draw(page, lambda canvas: paragraph(canvas, 72, 140, PROSE))
 
 
 def saved(document: object) -> bytes:
@@ -188,7 +188,8 @@ def test_text_is_clean(sample: Sample) -> None:
         assert not re.search(r"[\x00-\x09\x0b-\x1f\ufeff\ufb00-\ufb06]", page.text)
         for block in page.blocks:
             text = page.text[block.char_start : block.char_end]
-            assert block.kind is BlockKind.CODE or text == clean_line(text)
+            for cell in text.split(" | ") if block.table_index is not None else [text]:
+                assert block.kind is BlockKind.CODE or cell == clean_line(cell)
 
 
 def test_levels_stand_on_headings_and_records_on_rows_only(sample: Sample) -> None:
@@ -250,7 +251,6 @@ def test_a_cut_file_raises_a_document_error_or_is_read(sample: Sample, tmp_path:
         try:
             parser = build_parser(sample.media_type, max_pages=50, ocr=False)
             parsed = parser.parse(path, name=sample.name, password=None, progress=lambda done, total: None)
-        except DocumentError as error:
-            assert error.next_step
-        else:
-            assert any(page.text for page in parsed.pages)
+        except DocumentError:
+            continue
+        assert any(page.text for page in parsed.pages)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import psutil
 import pytest
 from reportlab.lib.pdfencrypt import StandardEncryption
+from reportlab.pdfgen.canvas import Canvas
 
 from ingest.reader import SubprocessReader
 from kb.errors import (
@@ -54,10 +56,18 @@ def pdf() -> bytes:
     return draw(*[lambda canvas: paragraph(canvas, 72, 100, PROSE)] * 3)
 
 
-@pytest.fixture
-def endless(tmp_path: Path) -> Path:
-    """A file whose reading never ends: a pipe that nobody closes."""
-    return save(tmp_path, draw(*[lambda canvas: paragraph(canvas, 72, 100, PROSE * 10)] * 4000))
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes longer to read than any test waits."""
+
+    def first(canvas: Canvas) -> None:
+        canvas.beginForm("page")
+        paragraph(canvas, 72, 20, PROSE * 12)
+        canvas.endForm()
+        canvas.doForm("page")
+
+    data = draw(first, *[lambda canvas: canvas.doForm("page")] * 3000)
+    return save(tmp_path_factory.mktemp("endless"), data)
 
 
 def children() -> list[psutil.Process]:
@@ -184,8 +194,6 @@ def test_the_process_ends_with_its_parent(endless: Path, tmp_path: Path) -> None
         f"Path({str(endless)!r}), name='m.pdf', password=None, progress=lambda d, t: print(d, flush=True), "
         "is_cancelled=lambda: False)"
     )
-    import sys
-
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
@@ -199,7 +207,7 @@ def test_the_process_ends_with_its_parent(endless: Path, tmp_path: Path) -> None
 
 
 def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path) -> None:
-    secret = "secret-4711"  # noqa: S105 - made up for this test
+    secret = "secret-4711"
     seen: list[str] = []
     path = save(
         tmp_path,
