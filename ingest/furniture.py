@@ -10,8 +10,8 @@ from ingest.lines import PageContent, TextLine
 from kb.types import BlockKind
 
 # Shares of the page's height in which a running line can stand.
-_HEADER_ZONE = 0.12
-_FOOTER_ZONE = 0.88
+_HEADER_ZONE = 0.1
+_FOOTER_ZONE = 0.9
 _MIN_PAGES = 2
 _MIN_SHARE = 0.3
 _DIGITS = re.compile(r"\d+|\b[ivxlc]{1,6}\b", re.I)

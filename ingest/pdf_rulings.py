@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import itertools
 from collections.abc import Container, Iterator, Sequence
@@ -69,30 +70,63 @@ def _closing_edges(edges: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     Tables often have no outer borders at the left and right, or none at the foot of a page on which
     they don't end.
     """
-    for orientation, along, across in (("v", ("top", "bottom"), "x0"), ("h", ("x0", "x1"), "top")):
-        rules = [edge for edge in edges if edge["orientation"] == orientation]
-        others = [edge for edge in edges if edge["orientation"] != orientation]
-        for end in along:
-            ends: dict[int, list[dict[str, Any]]] = {}
-            for rule in rules:
-                ends.setdefault(round(rule[end] / _SNAP_POINTS), []).append(rule)
-            for members in ends.values():
-                if len(members) < _MIN_OPEN_RULES:
-                    continue
-                place = members[0][end]
-                first, last = min(m[across] for m in members), max(m[across] for m in members)
-                other_place = "top" if orientation == "v" else "x0"
-                low, high = ("x0", "x1") if orientation == "v" else ("top", "bottom")
-                closed = any(
-                    abs(other[other_place] - place) <= _SNAP_POINTS
-                    and other[low] <= first + _SNAP_POINTS
-                    and other[high] >= last - _SNAP_POINTS
-                    for other in others
-                )
-                if not closed and orientation == "v":
-                    yield _edge("h", first, place, last, place)
-                elif not closed:
-                    yield _edge("v", place, first, place, last)
+    for component in _components(edges):
+        for orientation, ends, across in (("v", ("top", "bottom"), "x0"), ("h", ("x0", "x1"), "top")):
+            for end in ends:
+                rules = [edge for edge in component if edge["orientation"] == orientation]
+                for members in _ending_together(rules, end):
+                    first, last = min(m[across] for m in members), max(m[across] for m in members)
+                    place = members[0][end]
+                    if orientation == "v":
+                        side = _edge("h", first, place, last, place)
+                    else:
+                        side = _edge("v", place, first, place, last)
+                    if not any(_covers(edge, side) for edge in component):
+                        yield side
+
+
+def _ending_together(rules: Sequence[dict[str, Any]], end: str) -> list[list[dict[str, Any]]]:
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for rule in rules:
+        groups.setdefault(round(rule[end] / _SNAP_POINTS), []).append(rule)
+    return [members for members in groups.values() if len(members) >= _MIN_OPEN_RULES]
+
+
+def _covers(edge: dict[str, Any], side: dict[str, Any]) -> bool:
+    """Return whether an edge lies along the whole side, within the snapping distance."""
+    return bool(
+        edge["orientation"] == side["orientation"]
+        and edge["x0"] <= side["x0"] + _SNAP_POINTS
+        and edge["x1"] >= side["x1"] - _SNAP_POINTS
+        and edge["top"] <= side["top"] + _SNAP_POINTS
+        and edge["bottom"] >= side["bottom"] - _SNAP_POINTS
+    )
+
+
+def _components(edges: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the edges by what they touch: the rules of one table are one component."""
+    vertical = [edge for edge in edges if edge["orientation"] == "v"]
+    horizontal = sorted((edge for edge in edges if edge["orientation"] == "h"), key=lambda edge: edge["top"])
+    tops = [edge["top"] for edge in horizontal]
+    parent = list(range(len(vertical) + len(horizontal)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    for number, rule in enumerate(vertical):
+        first = bisect.bisect_left(tops, rule["top"] - _SNAP_POINTS)
+        last = bisect.bisect_right(tops, rule["bottom"] + _SNAP_POINTS)
+        for other in range(first, last):
+            crossed = horizontal[other]
+            if crossed["x0"] - _SNAP_POINTS <= rule["x0"] <= crossed["x1"] + _SNAP_POINTS:
+                parent[root(len(vertical) + other)] = root(number)
+    components: dict[int, list[dict[str, Any]]] = {}
+    for number, edge in enumerate([*vertical, *horizontal]):
+        components.setdefault(root(number), []).append(edge)
+    return list(components.values())
 
 
 def read_tables(

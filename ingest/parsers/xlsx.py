@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import python_calamine as calamine
@@ -47,7 +47,7 @@ class XlsxParser:
         table_index = 0
         for number, sheet_name in enumerate(names, start=1):
             try:
-                cells = _read_cells(workbook.get_sheet_by_name(sheet_name), name)
+                cells = _read_cells(path, workbook.get_sheet_by_name(sheet_name), name)
             except calamine.CalamineError as error:
                 warnings.append(f"sheet_unreadable: sheet {sheet_name!r} could not be read ({error})")
                 cells = []
@@ -121,15 +121,19 @@ def _begins_table(members: Sequence[Cell], former: Sequence[Cell]) -> bool:
     return count_header_rows(lay_out(members)) > 0
 
 
-def _read_cells(sheet: calamine.CalamineSheet, name: str) -> list[Cell]:
+def _read_cells(path: Path, sheet: calamine.CalamineSheet, name: str) -> list[Cell]:
     """Return the cells with text at their places in the sheet, merged ranges as one cell each."""
     spans = {
         (start[0], start[1]): (end[0] - start[0] + 1, end[1] - start[1] + 1)
         for start, end in (sheet.merged_cell_ranges or [])
     }
     top, left = sheet.start or (0, 0)
+    rows: Iterator[Sequence[object]] = sheet.iter_rows()
+    if sheet.height * sheet.width > _MAX_CELLS:
+        # A few cells far apart: calamine would hand out every blank place between them.
+        rows, top, left = _sparse_rows(path, sheet.name), 0, 0
     cells: list[Cell] = []
-    for row_number, row in enumerate(sheet.iter_rows()):
+    for row_number, row in enumerate(rows):
         for column_number, value in enumerate(row[:_MAX_COLUMNS]):
             text = show_value(value)
             if text:
@@ -142,6 +146,19 @@ def _read_cells(sheet: calamine.CalamineSheet, name: str) -> list[Cell]:
         Cell(c.row, c.column, c.text, min(c.row_span, last - c.row + 1), min(c.column_span, _MAX_COLUMNS))
         for c in cells
     ]
+
+
+def _sparse_rows(path: Path, sheet_name: str) -> Iterator[Sequence[object]]:
+    """Yield each row of a sheet up to its last cell, by openpyxl, which keeps only one row at a time."""
+    import openpyxl
+
+    # An open file, as openpyxl refuses a path without a known suffix.
+    with path.open("rb") as file:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        sheet = book[sheet_name]
+        sheet.reset_dimensions()
+        yield from sheet.iter_rows(values_only=True)
+        book.close()
 
 
 def show_value(value: object) -> str:

@@ -25,12 +25,15 @@ PROSE = (
 
 
 def draw(
-    *pages: Callable[[Canvas], None], encrypt: StandardEncryption | None = None, title: str = ""
+    *pages: Callable[[Canvas], object],
+    encrypt: StandardEncryption | None = None,
+    title: str = "",
+    size: tuple[float, float] = A4,
 ) -> bytes:
     """Return a PDF with one page per function."""
     pdfmetrics.registerFont(UnicodeCIDFont(SONG))
     buffer = io.BytesIO()
-    canvas = Canvas(buffer, pagesize=A4, encrypt=encrypt)
+    canvas = Canvas(buffer, pagesize=size, encrypt=encrypt)
     if title:
         canvas.setTitle(title)
     for page in pages:
