@@ -218,6 +218,6 @@ def _write_wheel(folder: Path, package: str, content: bytes) -> Wheel:
     path = folder / f"{stem}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: same content, same hash
     data = path.read_bytes()
     return Wheel(package, "1.0", hashlib.sha256(data).hexdigest(), len(data), f"{stem}/payload.bin")
