@@ -17,6 +17,8 @@ from kb.words import get_all_terms, get_units, squeeze
 SUPPORT = 0.5
 """Least share of a sentence's content that must stand in the passage it cites."""
 _UNMARKED_SUPPORT = 0.6
+_QUOTED_SUPPORT = 0.34
+"""Least share that must stand in the quote itself; the rest may stand in the title above it."""
 _MOST_LEAD_IN_CHARS = 80
 _MOST_QUOTE_CHARS = 400
 _WINDOW = 3
@@ -87,6 +89,7 @@ class CitationChecker:
     def __init__(self, passages: Sequence[Passage], *, question: str) -> None:
         self._sources = [_Source(passage) for passage in passages]
         self._question = question
+        self._headings = {squeeze(h) for passage in passages for h in passage.chunk.heading_path}
         self._citations: dict[tuple[str, int, int, int], Citation] = {}
         self._lead_ins: list[str] = []
         self._seen: set[str] = set()
@@ -112,6 +115,8 @@ class CitationChecker:
             self.repeat_count += 1
             return ""
         self._seen.add(identity)
+        if identity in self._headings:
+            return ""
         if _LEAD_IN.search(body) and self._is_lead_in(body):
             self._lead_ins.append(body)
             return ""
@@ -142,30 +147,7 @@ class CitationChecker:
             for source in self._sources
             if source not in cited and (support := _support(body, source, least=_UNMARKED_SUPPORT))
         ]
-        return sorted(others, key=lambda support: -support.share)[:1] or self._find_joint_support(body)
-
-    def _find_joint_support(self, body: str) -> list[_Support]:
-        """Support a sentence about several codes by one row for each of them."""
-        codes = get_codes(body)
-        if len(codes) < 2:
-            return []
-        supports: list[_Support] = []
-        for code in codes:
-            rows = [
-                _Support(source, _share(body, get_all_terms(window.text)), window)
-                for source in self._sources
-                for window in source.windows
-                if len(window.rows) == 1 and contains_code(window.text, code)
-            ]
-            if not rows:
-                return []
-            supports.append(max(rows, key=lambda support: support.share))
-        together = "\n".join(f"{support.source.title}\n{support.quote.text}" for support in supports)
-        if count_missing(body, together) or _share(body, get_all_terms(together)) < _UNMARKED_SUPPORT:
-            return []
-        if not all(_keeps_negations(body, support, foreign=False) for support in supports):
-            return []
-        return list({support.quote: support for support in supports}.values())
+        return sorted(others, key=lambda support: -support.share)[:1]
 
     def _cite(self, support: _Support) -> int:
         chunk, unit = support.source.passage.chunk, support.quote
@@ -199,21 +181,20 @@ def _support(body: str, source: _Source, *, least: float) -> _Support | None:
         windows = tuple(w for w in windows if _holds_all_rows(w, codes)) or windows
     foreign = detect_language(body) != source.passage.chunk.language
     comparable = bool(codes) or any(True for _ in iter_numbers(body))
-    best: _Support | None = None
+    supports: list[tuple[float, _Support]] = []
     for window in windows:
         if count_missing(body, f"{source.title}\n{window.text}"):
             continue
-        share = _share(body, source.title_terms | get_all_terms(window.text))
+        words = get_all_terms(window.text)
+        share, quoted = _share(body, source.title_terms | words), _share(body, words)
         believed = foreign and least <= SUPPORT and (comparable or share > 0.0)
-        if share < least and not believed:
-            continue
-        # a longer quote must earn its length
-        rank = share - len(window.text) / 4000
-        if best is None or rank > best.share - len(best.quote.text) / 4000:
-            best = _Support(source, share, window)
-    if best is None or not _keeps_negations(body, best, foreign=foreign):
+        if believed or (share >= least and quoted >= _QUOTED_SUPPORT):
+            # a longer quote must earn its length
+            supports.append((quoted - len(window.text) / 4000, _Support(source, share, window)))
+    if not supports:
         return None
-    return best
+    best = max(supports, key=lambda scored: scored[0])[1]
+    return best if _keeps_negations(body, best, foreign=foreign) else None
 
 
 def _holds_all_rows(window: _Unit, codes: Sequence[str]) -> bool:
