@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
+from kb.codes import iter_codes
 from kb.evidence import contains_code
 from kb.facts import count_missing, get_codes, iter_numbers, negates, prohibits
 from kb.language import detect_language
@@ -17,12 +19,15 @@ from kb.words import get_all_terms, get_units, squeeze
 SUPPORT = 0.5
 """Least share of a sentence's content that must stand in the passage it cites."""
 _UNMARKED_SUPPORT = 0.6
+_QUOTED_SUPPORT = 0.34
+"""Least share that must stand in the quote itself; the rest may stand in the title above it."""
 _MOST_LEAD_IN_CHARS = 80
 _MOST_QUOTE_CHARS = 400
 _WINDOW = 3
 _LEAD_IN = re.compile(r"[:：]\s*$")
 _CLAUSE = re.compile(r"[,，;；。.!！?？\n]+")
 _RESTATED = 0.75
+_MOST_CODE_CHARS = 40
 _TAIL = re.compile(r"[\s。！？!?.;；]*$")
 
 
@@ -87,6 +92,8 @@ class CitationChecker:
     def __init__(self, passages: Sequence[Passage], *, question: str) -> None:
         self._sources = [_Source(passage) for passage in passages]
         self._question = question
+        self._asked = get_codes(question)
+        self._headings = {squeeze(h) for passage in passages for h in passage.chunk.heading_path}
         self._citations: dict[tuple[str, int, int, int], Citation] = {}
         self._lead_ins: list[str] = []
         self._seen: set[str] = set()
@@ -112,6 +119,8 @@ class CitationChecker:
             self.repeat_count += 1
             return ""
         self._seen.add(identity)
+        if identity in self._headings:
+            return ""
         if _LEAD_IN.search(body) and self._is_lead_in(body):
             self._lead_ins.append(body)
             return ""
@@ -134,38 +143,20 @@ class CitationChecker:
 
     def _find_support(self, body: str, cited: Sequence[_Source]) -> list[_Support]:
         """Return the cited passages that support the sentence, else the one passage that does best."""
-        kept = [support for source in cited if (support := _support(body, source, least=SUPPORT))]
+        kept = [
+            support
+            for source in cited
+            if (support := _support(body, source, least=SUPPORT, asked=self._asked))
+        ]
         if kept:
             return kept
         others = [
             support
             for source in self._sources
-            if source not in cited and (support := _support(body, source, least=_UNMARKED_SUPPORT))
+            if source not in cited
+            and (support := _support(body, source, least=_UNMARKED_SUPPORT, asked=self._asked))
         ]
-        return sorted(others, key=lambda support: -support.share)[:1] or self._find_joint_support(body)
-
-    def _find_joint_support(self, body: str) -> list[_Support]:
-        """Support a sentence about several codes by one row for each of them."""
-        codes = get_codes(body)
-        if len(codes) < 2:
-            return []
-        supports: list[_Support] = []
-        for code in codes:
-            rows = [
-                _Support(source, _share(body, get_all_terms(window.text)), window)
-                for source in self._sources
-                for window in source.windows
-                if len(window.rows) == 1 and contains_code(window.text, code)
-            ]
-            if not rows:
-                return []
-            supports.append(max(rows, key=lambda support: support.share))
-        together = "\n".join(f"{support.source.title}\n{support.quote.text}" for support in supports)
-        if count_missing(body, together) or _share(body, get_all_terms(together)) < _UNMARKED_SUPPORT:
-            return []
-        if not all(_keeps_negations(body, support, foreign=False) for support in supports):
-            return []
-        return list({support.quote: support for support in supports}.values())
+        return sorted(others, key=lambda support: -support.share)[:1]
 
     def _cite(self, support: _Support) -> int:
         chunk, unit = support.source.passage.chunk, support.quote
@@ -185,7 +176,7 @@ class CitationChecker:
         return self._citations[key].number
 
 
-def _support(body: str, source: _Source, *, least: float) -> _Support | None:
+def _support(body: str, source: _Source, *, least: float, asked: Sequence[str]) -> _Support | None:
     """Return the quote that supports the sentence, None if there is none.
 
     A quote has every number and code of the sentence, in its own words or its title's, keeps its
@@ -199,26 +190,47 @@ def _support(body: str, source: _Source, *, least: float) -> _Support | None:
         windows = tuple(w for w in windows if _holds_all_rows(w, codes)) or windows
     foreign = detect_language(body) != source.passage.chunk.language
     comparable = bool(codes) or any(True for _ in iter_numbers(body))
-    best: _Support | None = None
+    supports: list[tuple[float, _Support]] = []
     for window in windows:
+        if _is_about_another(window, [*asked, *codes]):
+            continue
         if count_missing(body, f"{source.title}\n{window.text}"):
             continue
-        share = _share(body, source.title_terms | get_all_terms(window.text))
+        words = get_all_terms(window.text)
+        share, quoted = _share(body, source.title_terms | words), _share(body, words)
         believed = foreign and least <= SUPPORT and (comparable or share > 0.0)
-        if share < least and not believed:
-            continue
-        # a longer quote must earn its length
-        rank = share - len(window.text) / 4000
-        if best is None or rank > best.share - len(best.quote.text) / 4000:
-            best = _Support(source, share, window)
-    if best is None or not _keeps_negations(body, best, foreign=foreign):
+        if believed or (share >= least and quoted >= _QUOTED_SUPPORT):
+            # a longer quote must earn its length
+            supports.append((quoted - len(window.text) / 4000, _Support(source, share, window)))
+    if not supports:
         return None
-    return best
+    best = max(supports, key=lambda scored: scored[0])[1]
+    return best if _keeps_negations(body, best, foreign=foreign) else None
 
 
 def _holds_all_rows(window: _Unit, codes: Sequence[str]) -> bool:
     """Return whether every row of the window names one of the codes."""
     return all(any(contains_code(row, code) for code in codes) for row in window.rows)
+
+
+def _is_about_another(window: _Unit, wanted: Sequence[str]) -> bool:
+    """Return whether a row is headed by a code like the wanted ones, but by none of them.
+
+    An answer about one fault must not borrow the remedy of the next.
+    """
+    shapes = {_shape(code) for code in wanted}
+    for row in window.rows:
+        head = next(iter_codes(row[:_MOST_CODE_CHARS]), None)
+        if head is None or head.char_start > 0 or head.canonical in wanted:
+            continue
+        if _shape(head.canonical) in shapes:
+            return True
+    return False
+
+
+def _shape(code: str) -> str:
+    """Return the letters of a code, which tell a series of fault codes from part numbers."""
+    return re.sub(r"\d+", "0", code)
 
 
 def _share(body: str, terms: frozenset[str]) -> float:
@@ -264,17 +276,36 @@ def _join(units: Sequence[_Unit], passage: Passage) -> _Unit | None:
 
 
 def _iter_units(passage: Passage) -> Iterator[_Unit]:
-    """Cut the chunk into sentences and lines; what a span of a table holds is a row and stays whole."""
-    rows = passage.chunk.records and len(passage.chunk.spans) >= len(passage.chunk.records)
+    """Cut the chunk into table rows, sentences and lines."""
+    starts = {first for record in passage.chunk.records if (first := _first_cell(record))}
     for span, text in _iter_spans(passage):
-        whole = rows and len(text) <= _MOST_QUOTE_CHARS
-        for start, end in [(0, len(text))] if whole else iter_passage_sentences(text):
+        for start, end in _iter_pieces(text, starts):
             piece = text[start:end]
-            left = start + len(piece) - len(piece.lstrip())
+            left = span.char_start + start + len(piece) - len(piece.lstrip())
             stripped = piece.strip()
             if stripped:
-                place = (span.char_start + left, span.char_start + left + len(stripped))
-                yield _Unit(span.page_number, *place, stripped, (stripped,))
+                yield _Unit(span.page_number, left, left + len(stripped), stripped, (stripped,))
+
+
+def _iter_pieces(text: str, row_starts: Set[str]) -> Iterator[tuple[int, int]]:
+    """Yield half-open places: a table row, from its first cell to the next row, is one piece."""
+    bounds = [0]
+    offset = 0
+    for line in text.splitlines(keepends=True):
+        if offset and line.lstrip().startswith(tuple(row_starts)):
+            bounds.append(offset)
+        offset += len(line)
+    for start, end in pairwise([*bounds, len(text)]):
+        if text[start:end].lstrip().startswith(tuple(row_starts)):
+            yield start, end
+        else:
+            yield from ((start + a, start + b) for a, b in iter_passage_sentences(text[start:end]))
+
+
+def _first_cell(record: Mapping[str, str]) -> str:
+    """Return the first words of a row, as far as they are sure to stand in one line."""
+    cell = next((cell for cell in record.values() if cell.strip()), "")
+    return next(iter(cell.strip().splitlines()), "")
 
 
 def _iter_spans(passage: Passage) -> Iterator[tuple[Span, str]]:

@@ -17,7 +17,7 @@ from kb.words import fold, get_all_terms, get_units
 # on questions about something else, in Chinese and English, with multilingual-e5-small. Similarities
 # enter relative to unrelated text, so another embedder moves them little.
 _COVERAGE_WEIGHT = 0.18
-_HALF = 0.435
+_HALF = {"zh": 0.43, "en": 0.46}
 _WIDTH = 0.075
 _MENTION_BONUS = 0.10
 _DEFINED_EVIDENCE = 0.75
@@ -76,14 +76,21 @@ def has_unknown_name(question: str, texts: Iterable[str]) -> bool:
 
 
 def score_evidence(
-    similarity: float, *, coverage: float, code: CodeMatch = CodeMatch.ABSENT, unknown_name: bool = False
+    similarity: float,
+    *,
+    coverage: float,
+    language: str,
+    code: CodeMatch = CodeMatch.ABSENT,
+    unknown_name: bool = False,
 ) -> float:
     """Return 0..1: how likely passages in the question's language are about it; 0.5 is the balanced cut.
 
     `similarity` is that of the nearest passage, above unrelated text. A code that a passage defines is
     evidence whatever the words around it say.
     """
-    return _squash(similarity + _COVERAGE_WEIGHT * coverage - _HALF, code=code, unknown_name=unknown_name)
+    return _squash(
+        similarity + _COVERAGE_WEIGHT * coverage - _HALF[language], code=code, unknown_name=unknown_name
+    )
 
 
 def score_cross_evidence(

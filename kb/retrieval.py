@@ -249,6 +249,7 @@ class Retriever:
                 evidence[group] = score_evidence(
                     measure_similarity(cosine, background=self._get_background(group, vector)),
                     coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
+                    language=language,
                     code=code,
                     unknown_name=unknown_name,
                 )
