@@ -334,9 +334,9 @@ def test_the_demonstration_serves_until_it_is_stopped(place: Place, samples: Pat
 def test_a_failed_sample_fails_the_demonstration(place: Place, samples: Path) -> None:
     (samples / "broken.pdf").write_text("cut off")
 
-    code, out = place.run("demo", "--once", "--json")
+    code, out = place.run("demo", "--once", "--json", "--questions", "1")
 
     report = json.loads(out)
     assert code == 1
     assert [row["state"] for row in report["documents"]] == ["failed", "ready"]
-    assert [answer["as_expected"] for answer in report["answers"]] == [True, True]
+    assert [answer["as_expected"] for answer in report["answers"]] == [True]
