@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kb.client import KbClient
     from kb.schemas import AnswerOut
 
+_QUOTE_LINES = 5
+
 _LABELS = {
     "en": {
         "sources": "Sources",
@@ -107,7 +109,7 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
     from rich.padding import Padding
     from rich.text import Text
 
-    from kb.cli.output import format_duration, format_pages
+    from kb.cli.output import cut, format_duration, format_pages
     from kb.cli.search import print_passages
 
     labels = _LABELS.get(answer.language, _LABELS["en"])
@@ -129,7 +131,7 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
                 f"{separator}{page}",
                 highlight=False,
             )
-            quote = " ".join(citation.quote.split())
+            quote = cut(citation.quote, _QUOTE_LINES * (console.width - 8))
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:
         console.print(f"[yellow]![/] {escape(notice)}", highlight=False)

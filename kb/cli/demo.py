@@ -51,6 +51,9 @@ def demo(
             "--samples", metavar="DIR", exists=True, file_okay=False, help="Documents and questions.toml."
         ),
     ] = Path("sample_docs"),
+    limit: Annotated[
+        int | None, typer.Option("--questions", metavar="N", min=1, help="Ask only the first N questions.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start the service, ingest the sample documents, ask the sample questions, then serve.
@@ -68,7 +71,7 @@ def demo(
     console = get_console()
     settings = get_session(ctx).load_settings()
     files = find_samples(samples)
-    questions = load_questions(samples / QUESTIONS_FILE)
+    questions = load_questions(samples / QUESTIONS_FILE)[:limit]
     failed, serving = False, False
     try:
         with run_service(

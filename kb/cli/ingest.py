@@ -27,7 +27,7 @@ _FIRST_POLL_S, _LAST_POLL_S = 0.05, 0.6
 # Jobs are worked off in order: looking at the first few is enough, however many wait behind them.
 _POLLED_JOBS = 16
 _SILENCE_S = 60.0
-_NAME_WIDTH = 34
+_NAME_WIDTH, _BAR_WIDTH = 32, 18
 
 
 @dataclass(slots=True)
@@ -168,7 +168,6 @@ def _upload(
         Progress,
         TextColumn,
         TimeRemainingColumn,
-        TransferSpeedColumn,
     )
 
     from kb.cli.output import pad
@@ -179,9 +178,8 @@ def _upload(
     sizes = [_size_of(file) for file in files]
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=_BAR_WIDTH),
         DownloadColumn(),
-        TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -190,7 +188,7 @@ def _upload(
         bar = progress.add_task("Uploading", total=sum(sizes))
         sent_before = 0
         for number, (row, size) in enumerate(zip(rows, sizes, strict=True), start=1):
-            label = pad(f"Uploading {number}/{len(rows)} {row.name}", _NAME_WIDTH + 12)
+            label = pad(f"Uploading {number}/{len(rows)} {row.name}", _NAME_WIDTH)
             progress.update(bar, description=_plain(label), completed=sent_before)
             try:
                 result = client.upload(
@@ -297,7 +295,7 @@ class _FollowView:
         self.progress: Progress = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=_BAR_WIDTH),
             TextColumn("{task.fields[pages]:<11}"),
             TextColumn("{task.fields[stage]}", style="dim"),
             TimeElapsedColumn(),

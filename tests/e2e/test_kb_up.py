@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import stat
@@ -136,6 +138,36 @@ def test_up_starts_everything_and_a_signal_ends_everything(place: Place, number:
     assert f"KB_REDIS_URL {state['redis_url']}" in log
     assert f"KB_DATA_DIR {place.data_dir}" in log
     assert "HF_HUB_OFFLINE 1" in log
+
+
+def test_on_a_terminal_each_process_has_a_line(place: Place) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*KB, "up"], cwd=place.folder, env=place.environment({"TERM": "xterm"}), stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    shown = b""
+    while b"Ctrl-C stops it" not in shown:
+        shown += os.read(master, 4096)
+
+    process.send_signal(signal.SIGINT)
+    while piece := read_pty(master):
+        shown += piece
+    os.close(master)
+
+    assert process.wait(30) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    for name in ("redis", "worker", "api"):
+        assert re.search(rf"✓ {name} +ready +[0-9.]+ s", text)
+    assert "waits for its stores" in text
+
+
+def read_pty(master: int) -> bytes:
+    """Return the next bytes, none once the other side is closed."""
+    try:
+        return os.read(master, 4096)
+    except OSError:
+        return b""
 
 
 def test_a_second_up_on_the_same_data_is_refused(place: Place) -> None:
@@ -334,9 +366,9 @@ def test_the_demonstration_serves_until_it_is_stopped(place: Place, samples: Pat
 def test_a_failed_sample_fails_the_demonstration(place: Place, samples: Path) -> None:
     (samples / "broken.pdf").write_text("cut off")
 
-    code, out = place.run("demo", "--once", "--json")
+    code, out = place.run("demo", "--once", "--json", "--questions", "1")
 
     report = json.loads(out)
     assert code == 1
     assert [row["state"] for row in report["documents"]] == ["failed", "ready"]
-    assert [answer["as_expected"] for answer in report["answers"]] == [True, True]
+    assert [answer["as_expected"] for answer in report["answers"]] == [True]
