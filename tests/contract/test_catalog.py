@@ -1148,8 +1148,8 @@ def test_what_a_worker_wrote_after_the_sweep_is_listed_once_more(
             catalog.release_job(job.id, problem=BROKEN, now=NOW)
 
     assert garbage_keys(catalog) == [key(job)]
-    sweep(catalog)
     catalog.finish_cancel(job.id, now=NOW)
+    sweep(catalog)
     assert catalog.list_garbage() == []
 
 
