@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ingest.pipeline import IngestPipeline
     from kb.settings import Settings
 
-LOCAL_CONTEXT_TOKENS = 1600
+LOCAL_CONTEXT_TOKENS = 1024
 HTTP_CONTEXT_TOKENS = 8192
 THINKING_OFF: Mapping[str, object] = {"enable_thinking": False}
 

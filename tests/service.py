@@ -128,6 +128,8 @@ def start_service(data_dir: Path, **settings: str) -> Iterator[Service]:
         service = Service(url, data_dir, environment, process, http)
         try:
             wait_until(lambda: _is_ready(service, output), limit_s=START_LIMIT_S, what="the service ready")
+            state = data_dir / "run" / "state.json"
+            wait_until(state.exists, what="the process list written")
             yield service
         finally:
             if process.poll() is None:

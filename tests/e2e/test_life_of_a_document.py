@@ -99,7 +99,8 @@ def test_a_new_version_replaces_the_old_one_and_nothing_of_it_is_found(service: 
 
 def test_a_deleted_document_leaves_no_trace(service: Service) -> None:
     collection = create_collection(service, "deletions")
-    result = service.upload("规程.txt", CHECKLIST_V1.encode(), collection=collection)
+    content = CHECKLIST_V1 + "本页只在此文档集中。\n"
+    result = service.upload("规程.txt", content.encode(), collection=collection)
     document_id = result["document"]["id"]
     service.wait_for_document(document_id, collection=collection)
 
