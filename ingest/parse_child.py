@@ -102,7 +102,7 @@ def limit_process(*, memory_bytes: int) -> None:
     The address space may grow by `memory_bytes` over what the interpreter and the libraries loaded
     so far have mapped, as mapped libraries are no memory of the document.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
     _lower(resource.RLIMIT_FSIZE, MAX_OUTPUT_BYTES)
     _lower(resource.RLIMIT_AS, _mapped_bytes() + memory_bytes)

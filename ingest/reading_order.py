@@ -111,7 +111,10 @@ def _is_column(group: Sequence[Item], other: Sequence[Item]) -> bool:
     width = max(line.box.x1 for line in lines) - min(line.box.x0 for line in lines)
     if width < _MIN_COLUMN_EMS * size:
         return False
-    fill = statistics.median(line.box.x1 - line.box.x0 for line in lines) / width
+    # By row, as a group may be several columns of its own.
+    fill = (
+        statistics.median(sum(line.box.x1 - line.box.x0 for line in row) for row in group_rows(lines)) / width
+    )
     return fill >= _MIN_FILL or _shared_baselines(lines, other) < 0.4
 
 
