@@ -287,3 +287,40 @@ def test_ocr_needs_a_larger_type_for_a_heading() -> None:
 
 def test_no_headings_give_no_title() -> None:
     assert find_title(lay_out_pages([page(*prose(50, 100, 3, "a"))])) is None
+
+
+def test_the_chapter_beside_a_running_header_is_furniture_too() -> None:
+    chapters = ("1 Safety", "2 Data", "3 Wiring")
+    pages = lay_out_pages(
+        [
+            page(
+                line("HP-200 manual", 50, 30),
+                line(name, 450, 30),
+                *prose(50, 100 + 20 * n, 3, name[2:]),
+                number=n,
+            )
+            for n, name in enumerate(chapters, start=1)
+        ]
+    )
+
+    assert [outline(read)[0] for read in pages] == [
+        ("page_header", f"HP-200 manual {name}") for name in chapters
+    ]
+
+
+def test_entries_of_a_table_of_contents_stay_apart_and_are_no_headings() -> None:
+    entries = [line(f"{n} Chapter of the manual … {n + 2}", 50, 100 + 14 * n, width=480) for n in (1, 2, 3)]
+
+    assert [kind for kind, _ in outline(lay_out_pages([page(*entries)])[0])] == ["paragraph"] * 3
+
+
+def test_dots_of_a_table_of_contents_are_no_running_text() -> None:
+    dots = [line("Oil " + ". " * 200, 50, 100 + 14 * n, size=8) for n in range(5)]
+
+    assert measure_typography([page(*dots, *prose(50, 300, 4, "body"))]).body_size == 10
+
+
+def test_a_line_broken_on_purpose_ends_its_paragraph() -> None:
+    lines = [line("Warning: lock out first", 50, 100), *prose(50, 112, 3, "oil", width=400)]
+
+    assert outline(lay_out_pages([page(*lines)])[0])[0] == ("paragraph", "Warning: lock out first")
