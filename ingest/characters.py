@@ -27,6 +27,7 @@ _CLEAN = str.maketrans(
     }
 )
 _RUNS_OF_SPACE = re.compile(r" {2,}")
+_DOT_LEADER = re.compile(r"(?:[ ]*[.．·…‥]){5,}[ ]*")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _CID = re.compile(r"\(cid:\d+\)")
 _HYPHENS = "-\u2010\u00ad"
@@ -40,8 +41,9 @@ def clean_text(raw: str) -> str:
 
 
 def clean_line(raw: str) -> str:
-    """Return `raw` clean, on one line, with single spaces and none at its ends."""
-    return _RUNS_OF_SPACE.sub(" ", join_lines(clean_text(raw).split("\n"))).strip()
+    """Return `raw` clean, on one line, with single spaces, none at its ends, and dot leaders as one `…`."""
+    line = join_lines(clean_text(raw).split("\n"))
+    return _RUNS_OF_SPACE.sub(" ", _DOT_LEADER.sub(" … ", line)).strip()
 
 
 def is_wide(char: str) -> bool:

@@ -39,7 +39,31 @@ def find_furniture(pages: Sequence[PageContent]) -> Furniture:
     repeats = Counter(key for _, key in {(number, key) for number, _, _, key in candidates})
     # Left and right pages may differ, and chapters change their headers: a share of pages is enough.
     needed = max(_MIN_PAGES, min(int(len(pages) * _MIN_SHARE), 5))
-    return {(number, index): kind for number, index, kind, key in candidates if repeats[key] >= needed}
+    found = {(number, index): kind for number, index, kind, key in candidates if repeats[key] >= needed}
+    return found | _beside(pages, candidates, found)
+
+
+def _beside(
+    pages: Sequence[PageContent],
+    candidates: Sequence[tuple[int, int, BlockKind, tuple[BlockKind, str, int]]],
+    found: Furniture,
+) -> Furniture:
+    """Return the lines on the baseline of a running line, such as the name of the chapter at the right."""
+    by_number = {page.page_number: page for page in pages}
+    running: dict[int, list[TextLine]] = {}
+    for number, index in found:
+        running.setdefault(number, []).append(by_number[number].lines[index])
+    return {
+        (number, index): kind
+        for number, index, kind, _ in candidates
+        if (number, index) not in found
+        and any(_share_baseline(by_number[number].lines[index], line) for line in running.get(number, ()))
+    }
+
+
+def _share_baseline(line: TextLine, other: TextLine) -> bool:
+    overlap = min(line.box.y1, other.box.y1) - max(line.box.y0, other.box.y0)
+    return overlap > 0.6 * min(line.box.y1 - line.box.y0, other.box.y1 - other.box.y0)
 
 
 def _zone(line: TextLine, page: PageContent) -> BlockKind | None:

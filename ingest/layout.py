@@ -10,22 +10,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ingest.characters import is_wide
 from ingest.furniture import Furniture, find_furniture
 from ingest.lines import PageContent, PlacedTable, TextLine, group_rows
 from ingest.numbering import heading_level, is_list_item
 from ingest.pages import PageBuilder, PlacedLine, union_of
-from ingest.reading_order import in_reading_order
+from ingest.reading_order import in_reading_order, split_prose_columns
 from ingest.table_runs import TableRuns
 from ingest.unruled import find_unruled_tables
 from kb.types import Block, BlockKind, Page, TextSource
 
 _HEADING_RATIO = 1.15
 _OCR_HEADING_RATIO = 1.6
+# From this ratio on, even a whole sentence is a heading.
+_CERTAIN_RATIO = 1.5
 _MAX_HEADING = 120
 _MAX_BOLD_HEADING = 70
 _MAX_LEVEL = 6
 _SENTENCE_END = tuple("。．.;；!！?？:：")
 _MAX_BOLD_SHARE = 0.3
+# The end of a line in a table of contents.
+_LEADER = re.compile(r"…\s*[\divxlc]+$", re.I)
 _CAPTION = re.compile(r"(?:[表图]|table|fig(?:ure|\.)?)\s*[A-Z]?\d", re.I)
 
 
@@ -71,9 +76,11 @@ def measure_typography(contents: Sequence[PageContent]) -> Typography:
     bold = total = 0
     for content in contents:
         for line in content.lines:
-            sizes[_rounded(line.size)] += len(line.text)
-            total += len(line.text)
-            bold += len(line.text) if line.bold else 0
+            # Letters only: the dots of a table of contents are many, and no text.
+            letters = sum(char.isalnum() for char in line.text)
+            sizes[_rounded(line.size)] += letters
+            total += letters
+            bold += letters if line.bold else 0
     if not sizes:
         return Typography(body_size=10.0)
     body = max(sizes, key=lambda size: (sizes[size], -size))
@@ -100,7 +107,13 @@ def _lay_out(content: PageContent, typography: Typography, furniture: Furniture,
         kind = furniture.get((content.page_number, index))
         (body if kind is None else running[kind]).append(line)
     _write_furniture(builder, BlockKind.PAGE_HEADER, running[BlockKind.PAGE_HEADER])
-    unruled, rest = find_unruled_tables(body)
+    unruled: list[PlacedTable] = []
+    rest: list[TextLine] = []
+    # Within columns only: lines of two columns that stand side by side look like a table's rows.
+    for column in split_prose_columns(body):
+        tables, outside = find_unruled_tables(column)
+        unruled.extend(tables)
+        rest.extend(outside)
     items = in_reading_order([*rest, *content.tables, *unruled])
     _BodyWriter(builder, content, typography, runs).write(items)
     _write_furniture(builder, BlockKind.PAGE_FOOTER, running[BlockKind.PAGE_FOOTER])
@@ -162,6 +175,7 @@ class _BodyWriter:
                 and opened.kind is BlockKind.HEADING
                 and not heading_level(line.text)
                 and abs(opened.lines[-1].size - line.size) < 0.5
+                and opened.lines[-1].bold == line.bold
                 and 0 <= line.box.y0 - opened.lines[-1].box.y0 < 2.2 * line.size
                 and len(opened.lines) < 3
                 and normalise_heading(line.text) not in self._content.outline
@@ -185,7 +199,10 @@ class _BodyWriter:
         if self._open is not None:
             self._runs.note_text(self._open.lines[0].text)
             lines = [PlacedLine(line.text, line.box) for line in self._open.lines]
-            self._builder.add(self._open.kind, lines, level=self._open.level)
+            kind = self._open.kind
+            if kind is BlockKind.HEADING and sum(len(line.text) for line in lines) > _MAX_HEADING:
+                kind = BlockKind.PARAGRAPH
+            self._builder.add(kind, lines, level=self._open.level)
             self._open = None
 
     def _heading_level(
@@ -199,7 +216,7 @@ class _BodyWriter:
         outlined = self._content.outline.get(normalise_heading(line.text))
         if outlined:
             return min(outlined, _MAX_LEVEL)
-        if _CAPTION.match(line.text):
+        if _CAPTION.match(line.text) or _LEADER.search(line.text):
             return 0
         if len(line.text) > _MAX_HEADING or not any(char.isalpha() for char in line.text) or line.is_vertical:
             return 0
@@ -209,7 +226,9 @@ class _BodyWriter:
         if line.size >= self._typography.body_size * ratio:
             if numbered:
                 return min(numbered, _MAX_LEVEL)
-            if is_list_item(line.text) and line.text.endswith(_SENTENCE_END):
+            if line.text.endswith(_SENTENCE_END) and (
+                is_list_item(line.text) or line.size < self._typography.body_size * _CERTAIN_RATIO
+            ):
                 return 0
             sizes = self._typography.heading_sizes
             rank = next((n for n, size in enumerate(sizes) if _rounded(line.size) >= size), len(sizes))
@@ -259,11 +278,20 @@ class _BodyWriter:
             return False
         if line.is_vertical:
             return True
+        if _LEADER.search(last.text):
+            return False
         ended = last.text.endswith(_SENTENCE_END)
         if line.box.y0 < last.box.y0 - size:
             # The next column: only a sentence that was cut goes on there.
             return not ended and line.box.x0 > last.box.x0
         if line.box.y0 - last.box.y0 > self._pitch * 1.3 * size:
+            return False
+        if last.bold != line.bold and (ended or last.box.x1 < line.box.x1 - 2 * size):
+            return False
+        if _was_broken(last, line):
+            return False
+        step = line.box.y0 - last.box.y0
+        if ended and step > self._pitch * 1.12 * size:
             return False
         left = min(other.box.x0 for other in opened.lines[-2:])
         indented = line.box.x0 - left > 1.2 * size
@@ -277,6 +305,14 @@ class _BodyWriter:
         if len(opened.lines) > 1 and ended and last.box.x1 < left + 0.75 * width:
             return False
         return line.box.x0 < last.box.x1 and line.box.x1 > last.box.x0
+
+
+def _was_broken(last: TextLine, line: TextLine) -> bool:
+    """Return whether the writer ended `last` on purpose: the next word would have fitted in easily."""
+    room = line.box.x1 - last.box.x1
+    word = line.text.split(" ", 1)[0]
+    needed = line.size * (1.0 if is_wide(word[0]) else 0.6 * len(word))
+    return room > needed + 3 * line.size and room > 0.25 * (line.box.x1 - line.box.x0)
 
 
 def _merge_rows(items: Sequence[TextLine | PlacedTable]) -> list[TextLine | PlacedTable]:

@@ -17,7 +17,7 @@ _CHINESE = re.compile(rf"(?:[（(][{_CHINESE_DIGITS}]{{1,3}}[)）]|[{_CHINESE_DI
 _BULLET = re.compile(r"[•●○◦▪■□◆◇‣⁃·∙➢➤►▶✓✔*–—-](?:\s+|(?=[\u4e00-\u9fff]))\S?")
 _ITEM = re.compile(
     r"(?:[（(]\s*(?:\d{1,2}|[a-zA-Z]|[ivx]{1,4})\s*[)）]|(?:\d{1,2}|[a-zA-Z]|[ivx]{1,4})[)）]|"
-    r"\d{1,2}[.．、](?=\s|\D)|[①-⑳❶-❿])\s*\S"
+    rf"\d{{1,2}}[.．、](?=\s|\D)|[{_CHINESE_DIGITS}]{{1,3}}、|[（(][{_CHINESE_DIGITS}]{{1,3}}[)）]|[①-⑳❶-❿])\s*\S"
 )
 _UNIT_LEVELS = {"篇": 1, "部": 1, "编": 1, "章": 1, "节": 2, "条": 3}
 _SENTENCE_END = tuple("。；;，,：:.!?！？")

@@ -22,6 +22,8 @@ Rectangle = tuple[float, float, float, float]
 
 _MIN_EDGE_POINTS = 4.0
 _MIN_OPEN_RULES = 3
+# The cells of a table tile it; the boxes of a diagram leave most of it free.
+_MIN_COVERED = 0.8
 _SNAP_POINTS = 3.0
 # Glyphs of one word are closer than this share of their height.
 _TOUCH = 0.12
@@ -218,6 +220,9 @@ def _read_table(
     group: CellGroup, contents: dict[int, list[list[Glyph]]], text_page: Any
 ) -> PlacedTable | None:
     xs, ys = _borders(group.cells, 0, 2), _borders(group.cells, 1, 3)
+    covered = sum((x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in group.cells)
+    if covered < _MIN_COVERED * (xs[-1] - xs[0]) * (ys[-1] - ys[0]):
+        return None
     cells: list[Cell] = []
     for index, (x0, y0, x1, y1) in enumerate(group.cells):
         column, row = _nearest(xs, x0), _nearest(ys, y0)

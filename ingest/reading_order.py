@@ -15,6 +15,7 @@ _MAX_ACROSS = 0.08
 _MIN_COLUMN_LINES = 3
 _MIN_COLUMN_EMS = 9.0
 _MIN_FILL = 0.5
+_PROSE_FILL = 0.75
 _MAX_DEPTH = 12
 
 
@@ -24,6 +25,20 @@ def in_reading_order(items: Sequence[Item]) -> list[Item]:
     if lines and sum(line.is_vertical for line in lines) * 2 > len(lines):
         return sorted(items, key=lambda item: (-item.box.x1, item.box.y0))
     return _order(list(items), depth=0)
+
+
+def split_prose_columns(lines: Sequence[TextLine]) -> list[list[TextLine]]:
+    """Return the lines by columns of running text, and those that stand across them as a group of their own.
+
+    Only columns that their lines fill count: cells of a table without rules don't.
+    """
+    gutter = _find_gutter(lines, min_fill=_PROSE_FILL) if lines else None
+    if gutter is None:
+        return [list(lines)]
+    left = [line for line in lines if line.box.x1 <= gutter]
+    right = [line for line in lines if line.box.x0 >= gutter]
+    across = [line for line in lines if line.box.x0 < gutter < line.box.x1]
+    return [across, *split_prose_columns(left), *split_prose_columns(right)]
 
 
 def _order(items: list[Item], *, depth: int) -> list[Item]:
@@ -60,7 +75,7 @@ def _by_rows(items: Sequence[Item]) -> list[Item]:
     return [item for _, _, item in sorted(placed, key=lambda entry: entry[:2])]
 
 
-def _find_gutter(items: Sequence[Item]) -> float | None:
+def _find_gutter(items: Sequence[Item], *, min_fill: float = _MIN_FILL) -> float | None:
     """Return the x of the best gap between two columns of text, None if there is none.
 
     A gap is a stretch of x that hardly any narrow item covers; the few that do (a centred title, a page
@@ -79,7 +94,7 @@ def _find_gutter(items: Sequence[Item]) -> float | None:
         middle = (start + end) / 2
         left = [item for item in narrow if item.box.x1 <= middle]
         right = [item for item in narrow if item.box.x0 >= middle]
-        if _is_column(left, right) and _is_column(right, left):
+        if _is_column(left, right, min_fill) and _is_column(right, left, min_fill):
             best = end - start, middle
     return None if best is None else best[1]
 
@@ -100,7 +115,7 @@ def _sparse_stretches(items: Sequence[Item], allowed: int) -> list[tuple[float, 
     return [stretch for stretch in stretches if stretch[0] > 0.0]
 
 
-def _is_column(group: Sequence[Item], other: Sequence[Item]) -> bool:
+def _is_column(group: Sequence[Item], other: Sequence[Item], min_fill: float) -> bool:
     """Return whether the group is a column of running text and not one column of a table."""
     if any(isinstance(item, PlacedTable) for item in group):
         return True
@@ -111,8 +126,11 @@ def _is_column(group: Sequence[Item], other: Sequence[Item]) -> bool:
     width = max(line.box.x1 for line in lines) - min(line.box.x0 for line in lines)
     if width < _MIN_COLUMN_EMS * size:
         return False
-    fill = statistics.median(line.box.x1 - line.box.x0 for line in lines) / width
-    return fill >= _MIN_FILL or _shared_baselines(lines, other) < 0.4
+    # By row, as a group may be several columns of its own.
+    fill = (
+        statistics.median(sum(line.box.x1 - line.box.x0 for line in row) for row in group_rows(lines)) / width
+    )
+    return fill >= min_fill or _shared_baselines(lines, other) < 0.4
 
 
 def _shared_baselines(lines: Sequence[TextLine], other: Sequence[Item]) -> float:

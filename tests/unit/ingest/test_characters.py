@@ -64,3 +64,8 @@ def test_joining_lines_keeps_every_letter(lines: list[str]) -> None:
 
     assert "\n" not in joined
     assert [c for c in joined if c.isalnum()] == [c for line in lines for c in line if c.isalnum()]
+
+
+@pytest.mark.parametrize("leader", [" . . . . . . . ", "........", "·······", "………………"])
+def test_dot_leaders_become_one_mark(leader: str) -> None:
+    assert clean_line(f"1.2 Oil{leader}14") == "1.2 Oil … 14"
