@@ -85,11 +85,14 @@ class DocumentReader(Protocol):
         password: str | None,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
+        should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         """Return the parsed document.
 
         Raises a `DocumentError` (time and memory limits included), or `JobCancelledError` within
-        a few seconds after `is_cancelled` turns true.
+        a few seconds after `is_cancelled` turns true. Once `should_pause` turns true it may raise
+        `JobPausedError`: never before it has got ahead, and what was read is not read again by the
+        next call for the same file.
         """
         ...
 

@@ -78,6 +78,7 @@ class FakeReader:
         password: str | None,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
+        should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         self.reads.append((path, name))
         progress(1, 2)
