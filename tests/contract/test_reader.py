@@ -341,7 +341,7 @@ def test_a_paused_document_goes_on_where_it_was(tmp_path: Path) -> None:
             pauses += 1
 
     assert len(parsed.pages) == 90
-    assert pauses > 1
+    assert pauses > 0
     assert dones == sorted(dones)
     (pages,) = (tmp_path / "cache").glob("*/*/pages")
     assert len(pages.read_bytes().splitlines()) == 90

@@ -162,6 +162,7 @@ def test_what_is_being_read_stays(tmp_path: Path) -> None:
 
     with cache.open(make_file(tmp_path, b"one"), variant="a") as folder:
         assert folder is not None
+        (folder / "pages").write_bytes(b"x")
         cache.prune()
         assert folder.is_dir()
     cache.prune()
