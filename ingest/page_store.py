@@ -47,10 +47,10 @@ class PageStore:
         """Return all pages stored, by number."""
         return {number: _decode(packed) for number, _, packed in self._iter_lines()}
 
-    @property
-    def has_pages(self) -> bool:
-        """True when the document was read page by page."""
-        return (self._folder / _PAGES).is_file()
+    def clear(self) -> None:
+        """Forget everything."""
+        for name in (_PAGES, _DAMAGED, _PARSED):
+            (self._folder / name).unlink(missing_ok=True)
 
     def drop_torn_line(self) -> None:
         """Cut off a last line that was not written to its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,13 @@ class SubprocessReader:
         page_timeout_s: float = 120.0,
         max_text_bytes: int = _MAX_TEXT_BYTES,
         cache: PageCache | None = None,
+        keep_from_s: float = 2.0,
     ) -> None:
-        """`timeout_s` and `memory_bytes` hold for each process, `max_text_bytes` for the document."""
+        """`timeout_s` and `memory_bytes` hold for each process, `max_text_bytes` for the document.
+
+        What was read in less than `keep_from_s` is not kept once the document is complete.
+        """
+        self._keep_from_s = keep_from_s
         self._timeout_s = timeout_s
         self._page_timeout_s = page_timeout_s
         self._memory_bytes = memory_bytes
@@ -108,6 +114,7 @@ class SubprocessReader:
             if kept is not None:
                 progress(len(kept.pages), len(kept.pages))
                 return kept
+            started_s = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="kb-parse-") as scratch:
                 request = ParseRequest(
                     path=str(path.absolute()),
@@ -128,8 +135,13 @@ class SubprocessReader:
                     should_pause=should_pause,
                     is_kept=is_kept,
                 )
-            if is_kept and password is None and store.has_pages:
-                store.save_parsed(raw)
+            if is_kept:
+                if time.monotonic() - started_s < self._keep_from_s:
+                    store.clear()
+                elif password is None:
+                    store.save_parsed(raw)
+        if self._cache is not None:
+            self._cache.prune()
         return from_json(raw)
 
     def _read_ranges(

@@ -52,6 +52,7 @@ def make_reader(
         max_pages=max_pages,
         ocr=ocr,
         cache=cache,
+        keep_from_s=0,
     )
 
 

@@ -75,7 +75,6 @@ def test_an_empty_store_holds_nothing(tmp_path: Path) -> None:
     store.drop_torn_line()
 
     assert (store.list_pages(), store.load_damaged(), store.find_parsed()) == ({}, {}, None)
-    assert not store.has_pages
 
 
 def test_a_damaged_store_is_an_empty_one(tmp_path: Path) -> None:
