@@ -210,7 +210,9 @@ def _parse_range(
         if not pages and damaged:
             raise _page_error(request, damaged[min(damaged)])
         contents = [
-            pages[number] if number in pages else damaged_page(number, _REASONS[damaged[number]])
+            pages[number]
+            if number in pages
+            else damaged_page(number, _REASONS.get(damaged[number], "it was damaged"))
             for number in range(1, total + 1)
         ]
         return {"document": to_json(source.assemble(contents))}
