@@ -42,7 +42,7 @@ def iter_passage_sentences(text: str) -> Iterator[tuple[int, int]]:
     full = max((len(line) for line in text.splitlines()), default=0)
     start = 0
     for _, end in iter_sentences(text):
-        line = text[start:end].rstrip("\n").rsplit("\n", 1)[-1].rstrip()
+        line = text[text.rfind("\n", 0, end - 1) + 1 : end].rstrip()
         wrapped = (
             text[:end].endswith("\n")
             and len(line) * 2 > full
