@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import count_missing, get_codes, iter_numbers, negates, prohibits
+from kb.facts import count_missing, get_codes, iter_numbers, negates, prohibits, strip_prohibitions
 from kb.language import detect_language
 from kb.sentences import MARKER, iter_passage_sentences
 from kb.types import Citation, Passage, Span
@@ -25,8 +25,14 @@ _MOST_LEAD_IN_CHARS = 80
 _MOST_QUOTE_CHARS = 400
 _WINDOW = 3
 _LEAD_IN = re.compile(r"[:：]\s*$")
+_EMPTY_LEAD_IN = re.compile(
+    r"(?:具体|相应|可能)?的?(?:处理|解决|操作|检查|更换|维修)?(?:方法|步骤|措施|原因|办法)?(?:如下|包括|有|是|为|以下)*"
+    r"(?:方法|步骤|措施|原因)?[:：]|(?:the |take |these |do )*(?:following )?(?:possible |likely )?"
+    r"(?:steps?|causes?|remed(?:y|ies)|checks?|answer)(?: are| is| include)?(?: as follows)?\s*:",
+    re.IGNORECASE,
+)
 _CLAUSE = re.compile(r"[,，;；。.!！?？\n]+")
-_RESTATED = 0.75
+_RESTATED = 0.8
 _MOST_CODE_CHARS = 40
 _TAIL = re.compile(r"[\s。！？!?.;；]*$")
 
@@ -62,6 +68,13 @@ class _Source:
     def terms(self) -> frozenset[str]:
         """Every word the model was shown of it."""
         return self.title_terms | get_all_terms(self.passage.chunk.text)
+
+    @cached_property
+    def denials(self) -> tuple[str, ...]:
+        """What its clauses forbid, and those of its clauses that hold another negation."""
+        clauses = [clause for clause in _CLAUSE.split(self.passage.chunk.text) if negates(clause)]
+        denied = (strip_prohibitions(clause) for clause in clauses)
+        return tuple(clause for clause in denied if get_units(clause))
 
     @cached_property
     def windows(self) -> tuple[_Unit, ...]:
@@ -134,9 +147,11 @@ class CitationChecker:
         return lead_in + _place_markers(body, markers)
 
     def _is_lead_in(self, body: str) -> bool:
-        """An introduction is short, and claims no code or number that nothing shows."""
+        """An introduction is short, and claims nothing that neither question nor passages show."""
         if len(body.strip()) > _MOST_LEAD_IN_CHARS:
             return False
+        if _EMPTY_LEAD_IN.fullmatch(body.strip()):
+            return True
         shown = "\n".join(f"{source.title}\n{source.passage.chunk.text}" for source in self._sources)
         known = get_all_terms(self._question).union(*(source.terms for source in self._sources))
         return not count_missing(body, f"{self._question}\n{shown}") and _share(body, known) >= SUPPORT
@@ -250,12 +265,9 @@ def _keeps_negations(body: str, support: _Support, *, foreign: bool) -> bool:
         return True
     if foreign:
         return not prohibits(quote)
+    # the same passage may forbid elsewhere what the quote seems to allow
     terms = get_all_terms(body)
-    return not any(
-        negates(clause) and _share(clause, terms) >= _RESTATED
-        for clause in _CLAUSE.split(quote)
-        if clause.strip()
-    )
+    return all(_share(clause, terms) < _RESTATED for clause in support.source.denials)
 
 
 def _join(units: Sequence[_Unit], passage: Passage) -> _Unit | None:

@@ -161,6 +161,11 @@ def prohibits(text: str) -> bool:
     return bool(_PROHIBITION.search(unicodedata.normalize("NFKC", text)))
 
 
+def strip_prohibitions(text: str) -> str:
+    """Return what the text forbids, without the words that forbid it."""
+    return _PROHIBITION.sub(" ", unicodedata.normalize("NFKC", text))
+
+
 def negates(text: str) -> bool:
     """Return whether the text holds any negation, or a word that works as one."""
     return bool(_NEGATION.search(unicodedata.normalize("NFKC", text)))

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from kb.facts import Number, count_missing, get_codes, has_number, iter_numbers, negates, prohibits
+from kb.facts import (
+    Number,
+    count_missing,
+    get_codes,
+    has_number,
+    iter_numbers,
+    negates,
+    prohibits,
+    strip_prohibitions,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,7 @@ def test_codes_come_once_each() -> None:
 def test_prohibitions_are_recognised(text: str) -> None:
     assert prohibits(text)
     assert negates(text)
+    assert not prohibits(strip_prohibitions(text))
 
 
 @pytest.mark.parametrize("text", ["打开阀门", "Open the valve"])
