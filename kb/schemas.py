@@ -381,3 +381,35 @@ class ModelsOut(_Wire):
 
     object: Literal["list"] = "list"
     data: list[ModelOut]
+
+
+class ChatMessageOut(_Wire):
+    """The assistant's message; `citations` is a vendor field."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    citations: list[CitationOut]
+
+
+class ChatChoiceOut(_Wire):
+    """The one choice of a chat completion."""
+
+    index: int = 0
+    message: ChatMessageOut
+    finish_reason: Literal["stop", "length"]
+
+
+class ChatCompletionOut(_Wire):
+    """OpenAI chat completion; the fields after `usage` are vendor fields."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoiceOut]
+    usage: UsageOut
+    citations: list[CitationOut]
+    refused: bool
+    refusal_reason: str | None
+    mode: str
+    notices: list[str]

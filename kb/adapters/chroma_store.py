@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import tenacity
 
 from kb.errors import ConfigurationError, VectorStoreUnavailableError
 from kb.ports import VectorRecord, Vectors
@@ -82,12 +83,7 @@ class ChromaStore:
             space = self._find(collection_id)
             if space is None:
                 return []
-            found = space.query(
-                query_embeddings=[vector],
-                n_results=top_k,
-                include=["distances"],
-                where=None if language is None else {"language": language},
-            )
+            found = self._query(space, vector, top_k=top_k, language=language)
         scored = [
             ScoredId(chunk_id, 1.0 - float(distance))
             for chunk_id, distance in zip(found["ids"][0], found["distances"][0], strict=True)
@@ -121,6 +117,25 @@ class ChromaStore:
     def ping(self) -> str:
         with self._translated_errors():
             return f"Chroma {self._connect().get_version()}"
+
+    def _query(self, space: Collection, vector: Vectors, *, top_k: int, language: str | None) -> Any:
+        from chromadb.errors import InternalError
+
+        # While the very first rows of a collection are written, the server answers some queries with
+        # "Nothing found on disk"; the next moment the same query succeeds.
+        persistently = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(InternalError),
+            stop=tenacity.stop_after_attempt(6),
+            wait=tenacity.wait_exponential(multiplier=0.02, max=0.5),
+            reraise=True,
+        )
+        return persistently(
+            space.query,
+            query_embeddings=[vector],
+            n_results=top_k,
+            include=["distances"],
+            where=None if language is None else {"language": language},
+        )
 
     def _find(self, collection_id: str) -> Collection | None:
         from chromadb.errors import NotFoundError

@@ -21,6 +21,9 @@ _UNDECODABLE = "\ufffd"
 class Ct2Generator:
     """Loads the weights at the first answer; one answer is written at a time, others wait.
 
+    The library seeds its random numbers only when a model is loaded, so an answer with a seed and a
+    temperature loads the weights again, which takes about a second for the starter model.
+
     `threads` 0 takes every CPU this process may use. A model loaded before a fork must not be used
     after it.
     """
@@ -33,7 +36,6 @@ class Ct2Generator:
         self._context_tokens = context_tokens
         # A plain lock, because an iterator may be advanced and closed by different threads.
         self._turn = threading.Lock()
-        self._loading = threading.Lock()
         self._model: Any = None
 
     @cached_property
@@ -60,13 +62,14 @@ class Ct2Generator:
 
     def stream(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         """See `kb.ports.Generator`; raises `QuestionTooLongError` if there is no room for an answer."""
-        model = self._get_model()
+        self.ping()
         ids = self._tokenizer.encode_messages(request.messages, {"enable_thinking": False})
         room = self._context_tokens - len(ids)
         if room < 1:
             raise QuestionTooLongError(tokens=len(ids), limit_tokens=self._context_tokens)
         max_tokens = min(request.sampling.max_tokens, room)
         with self._turn:
+            model = self._get_model(request.sampling)
             yield from self._write(model, ids, max_tokens, request.sampling)
 
     def _write(
@@ -105,10 +108,6 @@ class Ct2Generator:
         yield GenerationEnd(finish_reason, prompt_tokens=len(ids), completion_tokens=len(written))
 
     def _iter_steps(self, model: Any, prompt: list[str], max_tokens: int, sampling: Sampling) -> Any:
-        import ctranslate2
-
-        if sampling.seed is not None:
-            ctranslate2.set_random_seed(sampling.seed)
         greedy = sampling.temperature == 0
         return model.generate_tokens(
             prompt,
@@ -120,12 +119,15 @@ class Ct2Generator:
             end_token=sorted(self._tokenizer.end_ids),
         )
 
-    def _get_model(self) -> Any:
-        with self._loading:
-            if self._model is None:
-                self.ping()
-                self._model = self._load()
-            return self._model
+    def _get_model(self, sampling: Sampling) -> Any:
+        if sampling.seed is not None and sampling.temperature > 0:
+            import ctranslate2
+
+            self._model = None
+            ctranslate2.set_random_seed(sampling.seed)
+        if self._model is None:
+            self._model = self._load()
+        return self._model
 
     def _load(self) -> Any:
         import ctranslate2

@@ -82,7 +82,7 @@ class OpenAiGenerator:
         return f"{found.name}, {found.context_tokens} tokens"
 
     def close(self) -> None:
-        """Close the connections; streams that are still open end with an error."""
+        """Close the connections; nothing may be asked afterwards."""
         self._client.close()
 
     def stream(self, request: GenerationRequest) -> Iterator[GenerationEvent]:

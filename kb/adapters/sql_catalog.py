@@ -125,7 +125,8 @@ class SqlCatalog:
     def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
         with self._database.write() as c:
             document = contents.activate(c, job_id, self._leases.get(job_id), warnings=warnings, now=now)
-        self._leases.pop(job_id, None)
+        if document is not None:
+            self._leases.pop(job_id, None)
         return document
 
     def get_pages(self, document_id: str, *, first: int = 1, last: int | None = None) -> list[Page]:

@@ -181,6 +181,7 @@ class SentenceTransformersEmbedder:
         return np.asarray(rows, dtype=np.float32)
 
     def _load(self) -> Any:
+        from safetensors import SafetensorError
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as transformers_logging
 
@@ -196,7 +197,7 @@ class SentenceTransformersEmbedder:
                 trust_remote_code=False,
                 model_kwargs={"dtype": dtype},
             )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelCorruptError(
                 f"the embedder in {str(self._path)!r} can't be loaded: {error}"
             ) from error

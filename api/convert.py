@@ -1,0 +1,247 @@
+"""Values of the core to the shapes on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kb.schemas import (
+    AnswerOut,
+    AttemptOut,
+    BoxOut,
+    CitationOut,
+    CollectionOut,
+    DependencyOut,
+    DocumentDetailOut,
+    DocumentOut,
+    JobOut,
+    LineOut,
+    PageOut,
+    PageQualityOut,
+    PassageOut,
+    ProblemOut,
+    RefusalOut,
+    SpanOut,
+    TableOut,
+    UsageOut,
+)
+from kb.types import (
+    Answer,
+    Block,
+    BlockKind,
+    Citation,
+    Collection,
+    DependencyStatus,
+    Document,
+    Job,
+    Page,
+    Passage,
+    Problem,
+    Refusal,
+)
+
+
+def build_problem(problem: Problem) -> ProblemOut:
+    """Return an error or warning."""
+    return ProblemOut(code=problem.code, message=problem.message, next_step=problem.next_step)
+
+
+def build_collection(collection: Collection) -> CollectionOut:
+    """Return a collection with its counts."""
+    return CollectionOut(
+        id=collection.id,
+        name=collection.name,
+        created_at=collection.created_at,
+        document_count=collection.document_count,
+        chunk_count=collection.chunk_count,
+        fingerprint=collection.fingerprint,
+    )
+
+
+def build_document(document: Document, *, collection: str) -> DocumentOut:
+    """Return a document; `collection` is the collection's name."""
+    return DocumentOut(
+        id=document.id,
+        collection=collection,
+        name=document.name,
+        title=document.title,
+        media_type=document.media_type,
+        size_bytes=document.size_bytes,
+        sha256=document.sha256,
+        state=document.state.value,
+        stage=document.stage,
+        pages_done=document.pages_done,
+        page_count=document.page_count,
+        chunk_count=document.chunk_count,
+        attempt=document.attempt,
+        job_id=document.job_id,
+        error=build_problem(document.error) if document.error else None,
+        warnings=[build_problem(warning) for warning in document.warnings],
+        created_at=document.created_at,
+        updated_at=document.updated_at,
+        finished_at=document.finished_at,
+    )
+
+
+def build_document_detail(document: Document, pages: Iterable[Page], *, collection: str) -> DocumentDetailOut:
+    """Return a document with the quality of each of its pages."""
+    return DocumentDetailOut(
+        **dict(build_document(document, collection=collection)),
+        pages=[build_page_quality(page) for page in pages],
+    )
+
+
+def build_page_quality(page: Page) -> PageQualityOut:
+    """Return what was measured while the page was read."""
+    quality = page.quality
+    return PageQualityOut(
+        page_number=page.page_number,
+        source=page.source.value,
+        char_count=len(page.text),
+        word_count=quality.word_count,
+        table_count=quality.table_count,
+        undecodable_share=quality.undecodable_share,
+        ocr_confidence=quality.ocr_confidence,
+        warnings=list(quality.warnings),
+    )
+
+
+def build_page(page: Page, *, document_id: str) -> PageOut:
+    """Return the stored text of a page with its lines and tables."""
+    return PageOut(
+        document_id=document_id,
+        page_number=page.page_number,
+        label=page.label,
+        text=page.text,
+        source=page.source.value,
+        width=page.width,
+        height=page.height,
+        quality=build_page_quality(page),
+        lines=[
+            LineOut(
+                text=page.text[line.char_start : line.char_end],
+                char_start=line.char_start,
+                char_end=line.char_end,
+                box=BoxOut(x0=line.box.x0, y0=line.box.y0, x1=line.box.x1, y1=line.box.y1)
+                if line.box
+                else None,
+            )
+            for line in page.lines
+        ],
+        tables=_build_tables(page.blocks),
+    )
+
+
+def _build_tables(blocks: Iterable[Block]) -> list[TableOut]:
+    tables: dict[int, TableOut] = {}
+    for block in blocks:
+        if block.kind is BlockKind.TABLE_ROW and block.record is not None:
+            number = block.table_index or 0
+            table = tables.setdefault(number, TableOut(table_index=number, records=[]))
+            table.records.append(dict(block.record))
+    return list(tables.values())
+
+
+def build_job(job: Job, document: Document, *, collection: str, stalled_reason: str | None) -> JobOut:
+    """Return a job with the progress of its document."""
+    return JobOut(
+        id=job.id,
+        collection=collection,
+        document_id=document.id,
+        document_name=document.name,
+        state=job.state.value,
+        document_state=document.state.value,
+        stage=document.stage,
+        pages_done=document.pages_done,
+        page_count=document.page_count,
+        cancel_requested=job.cancel_requested,
+        stalled_reason=stalled_reason,
+        attempts=[
+            AttemptOut(
+                number=attempt.number,
+                worker=attempt.worker,
+                started_at=attempt.started_at,
+                finished_at=attempt.finished_at,
+                error=build_problem(attempt.error) if attempt.error else None,
+            )
+            for attempt in job.attempts
+        ],
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+    )
+
+
+def build_passage(passage: Passage) -> PassageOut:
+    """Return a retrieved chunk with its scores."""
+    chunk = passage.chunk
+    return PassageOut(
+        rank=passage.rank,
+        score=passage.score,
+        scores=dict(passage.scores),
+        chunk_id=chunk.id,
+        document_id=chunk.document_id,
+        document_name=passage.document_name,
+        page_start=chunk.page_start,
+        page_end=chunk.page_end,
+        spans=[
+            SpanOut(page_number=span.page_number, char_start=span.char_start, char_end=span.char_end)
+            for span in chunk.spans
+        ],
+        heading_path=list(chunk.heading_path),
+        text=chunk.text,
+        records=[dict(record) for record in chunk.records],
+    )
+
+
+def build_citation(citation: Citation) -> CitationOut:
+    """Return a resolved marker."""
+    return CitationOut(
+        number=citation.number,
+        document_id=citation.document_id,
+        document_name=citation.document_name,
+        page_number=citation.page_number,
+        quote=citation.quote,
+        char_start=citation.char_start,
+        char_end=citation.char_end,
+        chunk_id=citation.chunk_id,
+        heading_path=list(citation.heading_path),
+    )
+
+
+def build_usage(answer: Answer) -> UsageOut:
+    """Return the tokens of an answer as the generator counted them."""
+    return UsageOut(
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        total_tokens=answer.prompt_tokens + answer.completion_tokens,
+    )
+
+
+def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
+    """Return an answer or a refusal."""
+    return AnswerOut(
+        id=answer.id,
+        question=answer.question,
+        collection=collection,
+        answer=answer.text,
+        refused=answer.refused,
+        refusal=_build_refusal(answer.refusal) if answer.refusal else None,
+        mode=answer.mode,
+        language=answer.language,
+        citations=[build_citation(citation) for citation in answer.citations],
+        passages=[build_passage(passage) for passage in answer.passages],
+        notices=list(answer.notices),
+        model=answer.model,
+        finish_reason=answer.finish_reason,
+        usage=build_usage(answer),
+    )
+
+
+def _build_refusal(refusal: Refusal) -> RefusalOut:
+    return RefusalOut(
+        reason=refusal.reason.value, nearest=[build_passage(passage) for passage in refusal.nearest]
+    )
+
+
+def build_dependency(status: DependencyStatus) -> DependencyOut:
+    """Return the state of one dependency."""
+    return DependencyOut(name=status.name, ok=status.ok, required=status.required, detail=status.detail)

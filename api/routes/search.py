@@ -1,0 +1,31 @@
+"""Route of searches."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.convert import build_passage
+from api.errors import document_errors
+from api.services import ServicesDep
+from kb.errors import CollectionNotFoundError, IndexMismatchError
+from kb.schemas import SearchIn, SearchOut
+
+router = APIRouter(prefix="/v1", tags=["Answers"])
+
+
+@router.post(
+    "/search",
+    summary="Find passages",
+    responses=document_errors(CollectionNotFoundError, IndexMismatchError),
+)
+def search(body: SearchIn, services: ServicesDep) -> SearchOut:
+    """Passages, best first, with the scores of each stage; no answer is written."""
+    knowledge = services.knowledge
+    collection = knowledge.catalog.get_collection(body.collection)
+    retrieval = knowledge.retriever.retrieve(collection, body.query, top_k=body.top_k or services.top_k)
+    return SearchOut(
+        query=body.query,
+        collection=collection.name,
+        passages=[build_passage(passage) for passage in retrieval.passages],
+        evidence=retrieval.evidence,
+    )

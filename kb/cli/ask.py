@@ -1,0 +1,141 @@
+"""`kb ask`: a cited answer, printed while it is written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kb.cli.session import CollectionOption, JsonOption, get_session
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kb.client import KbClient
+    from kb.schemas import AnswerOut
+
+_QUOTE_LINES = 5
+
+_LABELS = {
+    "en": {
+        "sources": "Sources",
+        "nearest": "Nearest passages (not an answer)",
+        "refused": "Not answered",
+        "empty_collection": "the collection holds no documents yet",
+        "code_unknown": "this code stands in no document",
+        "below_threshold": "no passage is close enough to the question",
+        "not_stated": "the passages found do not state it",
+        "unsupported": "the draft was not supported by the passages",
+    },
+    "zh": {
+        "sources": "来源",
+        "nearest": "最接近的段落（不作为答案）",
+        "refused": "未作答",
+        "empty_collection": "该文档集还没有文档",
+        "code_unknown": "任何文档中都没有这个代码",
+        "below_threshold": "没有与问题足够接近的段落",
+        "not_stated": "找到的段落没有说明这一点",
+        "unsupported": "草拟的回答没有得到段落的支持",
+    },
+}
+
+
+def ask(
+    ctx: typer.Context,
+    question: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
+    *,
+    collection: CollectionOption = "default",
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", "-k", min=1, max=50, help="How many passages are considered.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a question from the documents, with the quoted line and page behind each statement.
+
+    A refusal ("the documents do not say") is a valid answer: the exit code is 0, and with --json the
+    field `refused` is true.
+    """
+    from kb.cli.output import get_console, print_json
+
+    with get_session(ctx).open_client() as client:
+        if as_json:
+            print_json(client.ask(question, collection=collection, top_k=top_k, max_tokens=max_tokens))
+            return
+        print_answer(
+            get_console(), client, question, collection=collection, top_k=top_k, max_tokens=max_tokens
+        )
+
+
+def print_answer(
+    console: Console,
+    client: KbClient,
+    question: str,
+    *,
+    collection: str,
+    top_k: int | None = None,
+    max_tokens: int | None = None,
+) -> AnswerOut:
+    """Stream one answer to the console, then its sources, and return it."""
+    from kb.cli.output import StreamPrinter
+    from kb.client import AskDelta
+
+    started = time.monotonic()
+    printer = StreamPrinter(console)
+    answer: AnswerOut | None = None
+    waiting = console.status("[dim]reading the documents…[/]", spinner="dots")
+    waiting.start()
+    try:
+        for event in client.stream(question, collection=collection, top_k=top_k, max_tokens=max_tokens):
+            waiting.stop()
+            if isinstance(event, AskDelta):
+                printer.write(event.text)
+            else:
+                answer = event.answer
+    finally:
+        waiting.stop()
+        printer.finish()
+    assert answer is not None  # the stream ends with it or raises
+    print_sources(console, answer, elapsed_s=time.monotonic() - started)
+    return answer
+
+
+def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> None:
+    """Print what stands behind an answer: citations or nearest passages, notices, how it was made."""
+    from rich.markup import escape
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from kb.cli.output import cut, format_duration, format_pages
+    from kb.cli.search import print_passages
+
+    labels = _LABELS.get(answer.language, _LABELS["en"])
+    if answer.refusal is not None:
+        reason = labels.get(answer.refusal.reason, answer.refusal.reason)
+        console.print(f"\n[bold yellow]{labels['refused']}[/] [dim]· {escape(reason)}[/]", highlight=False)
+        if answer.refusal.nearest:
+            console.print(f"\n[bold]{labels['nearest']}[/]", highlight=False)
+            print_passages(
+                console, answer.refusal.nearest[:3], language=answer.language, lines=2, scores=False
+            )
+    if answer.citations:
+        console.print(f"\n[bold]{labels['sources']}[/]", highlight=False)
+        for citation in answer.citations:
+            page = format_pages(citation.page_number, citation.page_number, answer.language)
+            separator = "，" if answer.language == "zh" else ", "
+            console.print(
+                f" [bold green]\\[{citation.number}][/] [cyan]{escape(citation.document_name)}[/]"
+                f"{separator}{page}",
+                highlight=False,
+            )
+            quote = cut(citation.quote, _QUOTE_LINES * (console.width - 8))
+            console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
+    for notice in answer.notices:
+        console.print(f"[yellow]![/] {escape(notice)}", highlight=False)
+    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s)]
+    if answer.finish_reason == "length":
+        made.append("cut at the token limit")
+    console.print(f"[dim]{escape(' · '.join(part for part in made if part))}[/]", highlight=False)

@@ -1,0 +1,410 @@
+"""`kb ingest`: files and folders go in, one progress bar per document, a table at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kb.cli.session import CollectionOption, ExitCode, JsonOption, get_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from kb.client import ClientError, KbClient
+    from kb.schemas import DocumentOut, JobOut, ProblemOut
+
+# The pause between two looks grows, so that small files feel instant and large ones cost nothing.
+_FIRST_POLL_S, _LAST_POLL_S = 0.05, 0.6
+# Jobs are worked off in order: looking at the first few is enough, however many wait behind them.
+_POLLED_JOBS = 16
+_SILENCE_S = 60.0
+_NAME_WIDTH, _BAR_WIDTH = 32, 18
+
+
+@dataclass(slots=True)
+class IngestRow:
+    """What became of one file."""
+
+    path: Path
+    name: str
+    document: DocumentOut | None = None
+    duplicate: bool = False
+    error: ProblemOut | None = None
+
+    @property
+    def state(self) -> str:
+        """State of the document, `duplicate` or `failed`."""
+        if self.error is not None or self.document is None:
+            return "failed"
+        return "duplicate" if self.duplicate else self.document.state
+
+    @property
+    def failed(self) -> bool:
+        """True when the file is not searchable and will not become so by itself."""
+        return self.state in ("failed", "cancelled")
+
+    @property
+    def problem(self) -> ProblemOut | None:
+        """Why it failed, or what a reader should know."""
+        if self.error is not None:
+            return self.error
+        if self.document is None:
+            return None
+        return self.document.error or next(iter(self.document.warnings), None)
+
+
+def ingest(
+    ctx: typer.Context,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH…", exists=True, help="Files and folders; hidden files are skipped."),
+    ],
+    *,
+    collection: CollectionOption = "default",
+    force: Annotated[
+        bool, typer.Option("--force", help="Ingest again what is there already, with today's settings.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Follow the jobs to their end, or return at once.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Add documents to a collection and follow them until they can be searched.
+
+    Folders are read with all their sub-folders, in order. The collection is created if it is not
+    there. The same bytes twice are one document; other bytes under a name that is there replace the
+    former version once they are ready. The exit code is 1 if any document failed.
+    """
+    from kb.cli.output import get_console, print_json
+
+    files = collect_files(paths)
+    if not files:
+        raise typer.BadParameter("there are no files in these folders", param_hint="PATH…")
+    console = get_console()
+    with get_session(ctx).open_client() as client:
+        rows = ingest_files(
+            client, files, collection=collection, force=force, wait=wait, console=None if as_json else console
+        )
+    if as_json:
+        print_json({"collection": collection, "documents": [describe_row(row) for row in rows]})
+    if any(row.failed for row in rows):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def collect_files(paths: Sequence[Path]) -> list[Path]:
+    """Return files as given, folders as the sorted visible files below them; each file once."""
+    found = dict[Path, None]()
+    for path in paths:
+        if not path.is_dir():
+            found[path] = None
+            continue
+        for folder, subfolders, names in os.walk(path):
+            subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+            for name in sorted(names):
+                file = Path(folder) / name
+                if not name.startswith(".") and file.is_file():
+                    found[file] = None
+    return list(found)
+
+
+def name_uploads(files: Sequence[Path]) -> list[str]:
+    """Return a document name per file: its own, with its folder before it where two share a name.
+
+    A name stands for one document of a collection, so two files of one name would replace each other.
+    """
+    counts = Counter(file.name for file in files)
+    names = list[str]()
+    for file in files:
+        name, parents = file.name, list(file.absolute().parts[1:-1])
+        if counts[file.name] > 1:
+            while parents and (name in names or name == file.name):
+                name = f"{parents.pop()} - {name}"
+        names.append(name)
+    return names
+
+
+def ingest_files(
+    client: KbClient,
+    files: Sequence[Path],
+    *,
+    collection: str,
+    force: bool,
+    wait: bool,
+    console: Console | None,
+) -> list[IngestRow]:
+    """Upload and follow the files, showing progress and a table on `console` unless it is None."""
+    from rich.console import Console
+
+    started = time.monotonic()
+    quiet = console is None
+    shown = Console(quiet=True) if console is None else console
+    if client.ensure_collection(collection):
+        shown.print(f"Created the collection {collection!r}.", highlight=False, markup=False)
+    rows = _upload(client, files, collection=collection, force=force, console=shown)
+    if wait:
+        _follow(client, rows, console=shown)
+    for row in rows:
+        _refresh(client, row)
+    if not quiet:
+        print_rows(shown, rows, elapsed_s=time.monotonic() - started)
+    return rows
+
+
+def _upload(
+    client: KbClient, files: Sequence[Path], *, collection: str, force: bool, console: Console
+) -> list[IngestRow]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from kb.cli.output import pad
+    from kb.client import ClientError, ServiceUnreachableError
+    from kb.schemas import ProblemOut
+
+    rows = [IngestRow(path, name) for path, name in zip(files, name_uploads(files), strict=True)]
+    sizes = [_size_of(file) for file in files]
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=_BAR_WIDTH),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as progress:
+        bar = progress.add_task("Uploading", total=sum(sizes))
+        sent_before = 0
+        for number, (row, size) in enumerate(zip(rows, sizes, strict=True), start=1):
+            label = pad(f"Uploading {number}/{len(rows)} {row.name}", _NAME_WIDTH)
+            progress.update(bar, description=_plain(label), completed=sent_before)
+            try:
+                result = client.upload(
+                    collection,
+                    row.path,
+                    name=row.name,
+                    force=force,
+                    on_bytes=lambda count: progress.advance(bar, count),
+                )
+                row.document, row.duplicate, row.error = result.document, result.duplicate, result.error
+            except ServiceUnreachableError:
+                raise
+            except ClientError as error:
+                if error.status in (401, 403, 404):
+                    raise
+                row.error = ProblemOut(code=error.code, message=error.message, next_step=error.next_step)
+            except OSError as error:
+                row.error = ProblemOut(
+                    code="unreadable_file",
+                    message=f"the file cannot be read: {error.strerror or error}",
+                    next_step="Check its permissions.",
+                )
+            sent_before += size
+    return rows
+
+
+def _refresh(client: KbClient, row: IngestRow) -> None:
+    from kb.client import ClientError
+
+    if row.document is None or row.error is not None:
+        return
+    try:
+        row.document = client.get_document(row.document.collection, row.document.id)
+    except ClientError as error:
+        if error.status != 404:
+            raise
+        row.error = _gone(error)
+
+
+def _gone(error: ClientError) -> ProblemOut:
+    """Return what to say of a document that somebody deleted meanwhile."""
+    from kb.schemas import ProblemOut
+
+    return ProblemOut(code=error.code, message="it was deleted or replaced while it was ingested")
+
+
+def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) -> None:
+    from kb.client import ClientError, ServiceUnreachableError
+    from kb.types import DocumentState
+
+    followed = [
+        row
+        for row in rows
+        if row.error is None
+        and row.document is not None
+        and row.document.job_id
+        and not DocumentState(row.document.state).is_terminal
+    ]
+    if not followed:
+        return
+    view = _FollowView(console, total=len(followed))
+    pending = list(followed)
+    silent_since: float | None = None
+    pause_s = _FIRST_POLL_S
+    try:
+        with view.progress:
+            while pending:
+                for row in pending[:_POLLED_JOBS]:
+                    assert row.document is not None
+                    try:
+                        job = client.get_job(row.document.job_id)
+                    except ServiceUnreachableError:
+                        silent_since = silent_since or time.monotonic()
+                        if time.monotonic() - silent_since > _SILENCE_S:
+                            raise
+                        break
+                    except ClientError as error:
+                        if error.status != 404:
+                            raise
+                        row.error = _gone(error)
+                        pending.remove(row)
+                        continue
+                    silent_since = None
+                    view.show(row, job)
+                    if DocumentState(job.document_state).is_terminal:
+                        pending.remove(row)
+                if pending:
+                    time.sleep(pause_s)
+                    pause_s = min(_LAST_POLL_S, pause_s * 1.2)
+    except KeyboardInterrupt:
+        console.print(
+            f"Left {len(pending)} of {len(followed)} documents to the workers; `kb jobs list` shows them.",
+            highlight=False,
+        )
+        raise
+
+
+class _FollowView:
+    """One bar per document at work and one over all; ended documents become lines above the bars."""
+
+    def __init__(self, console: Console, *, total: int) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self.progress: Progress = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=_BAR_WIDTH),
+            TextColumn("{task.fields[pages]:<11}"),
+            TextColumn("{task.fields[stage]}", style="dim"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._console = console
+        self._total = total
+        self._bars: dict[str, TaskID] = {}
+        self._stages: dict[str, str] = {}
+        self._all = self.progress.add_task(
+            _plain_pad(f"All {total} documents"), total=total, pages=f"0/{total}", stage=""
+        )
+        self._done = 0
+
+    def show(self, row: IngestRow, job: JobOut) -> None:
+        """Update the bar of one document."""
+        from kb.types import DocumentState
+
+        if DocumentState(job.document_state).is_terminal:
+            self._finish(row, job)
+            return
+        stage = job.stalled_reason or job.stage or job.document_state
+        if job.document_state == "queued" and job.stalled_reason is None:
+            return
+        if not self._console.is_terminal:
+            if self._stages.get(job.id) != stage:
+                self._stages[job.id] = stage
+                self._console.print(f"{row.name}: {stage}", highlight=False, markup=False)
+            return
+        bar = self._bars.get(job.id)
+        if bar is None:
+            bar = self.progress.add_task(_plain_pad(row.name), total=None, pages="", stage="")
+            self._bars[job.id] = bar
+        total = job.page_count or None
+        pages = f"{job.pages_done}/{job.page_count} p." if total else ""
+        self.progress.update(bar, total=total, completed=job.pages_done, pages=pages, stage=stage)
+
+    def _finish(self, row: IngestRow, job: JobOut) -> None:
+        from rich.markup import escape
+
+        from kb.cli.output import paint_state
+
+        bar = self._bars.pop(job.id, None)
+        if bar is not None:
+            self.progress.remove_task(bar)
+        self._done += 1
+        self.progress.update(self._all, completed=self._done, pages=f"{self._done}/{self._total}")
+        mark = "[green]✓[/]" if job.state == "succeeded" else "[bold red]✗[/]"
+        self.progress.console.print(
+            f"{mark} {escape(row.name)}  {paint_state(job.document_state)}", highlight=False
+        )
+
+
+def print_rows(console: Console, rows: Sequence[IngestRow], *, elapsed_s: float) -> None:
+    """Print the table of all files, then one line of counts."""
+    from rich.markup import escape
+
+    from kb.cli.output import format_duration, make_table, name_state, paint_state
+
+    table = make_table("document", ">pages", ">chunks", "state", "problem")
+    for row in rows:
+        document, problem = row.document, row.problem
+        said = "" if problem is None else f"{escape(problem.code)}: {escape(problem.message)}"
+        if problem is not None and problem.next_step:
+            said += f"\n[dim]→ {escape(problem.next_step)}[/]"
+        table.add_row(
+            escape(row.name),
+            str(document.page_count) if document and document.page_count else "–",
+            str(document.chunk_count) if document and document.chunk_count else "–",
+            paint_state(row.state),
+            said,
+        )
+    console.print(table)
+    counts = Counter(row.state for row in rows)
+    parts = [f"{count} {name_state(state)}" for state, count in counts.items()]
+    noun = "document" if len(rows) == 1 else "documents"
+    console.print(
+        f"{len(rows)} {noun}: {', '.join(parts)} [dim]in {format_duration(elapsed_s)}[/]", highlight=False
+    )
+
+
+def describe_row(row: IngestRow) -> dict[str, Any]:
+    """Return one row as JSON values."""
+    return {
+        "path": str(row.path),
+        "name": row.name,
+        "state": row.state,
+        "duplicate": row.duplicate,
+        "document": None if row.document is None else row.document.model_dump(mode="json"),
+        "error": None if row.error is None else row.error.model_dump(mode="json"),
+    }
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _plain_pad(text: str) -> str:
+    from kb.cli.output import pad
+
+    return _plain(pad(text, _NAME_WIDTH))

@@ -1,0 +1,69 @@
+"""`kb search`: the best passages without an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kb.cli.session import CollectionOption, JsonOption, get_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from kb.schemas import PassageOut
+
+
+def search(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(help="Words, a code, or a whole question.")],
+    *,
+    collection: CollectionOption = "default",
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", "-k", min=1, max=50, help="How many passages.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show whole passages, not excerpts.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the passages nearest to a query, with their pages and scores."""
+    from kb.cli.output import get_console, print_json
+    from kb.language import detect_language
+
+    with get_session(ctx).open_client() as client:
+        found = client.search(query, collection=collection, top_k=top_k)
+    if as_json:
+        print_json(found)
+        return
+    console = get_console()
+    if not found.passages:
+        console.print(f"Nothing found in the collection {collection!r}.", highlight=False)
+        return
+    print_passages(console, found.passages, language=detect_language(query), lines=None if full else 3)
+    console.print(f"[dim]evidence {found.evidence:.2f} of 1[/]", highlight=False)
+
+
+def print_passages(
+    console: Console, passages: Sequence[PassageOut], *, language: str, lines: int | None, scores: bool = True
+) -> None:
+    """Print each passage: rank, document, page, headings, scores, then its text."""
+    from rich.markup import escape
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from kb.cli.output import cut, format_pages
+
+    for passage in passages:
+        place = format_pages(passage.page_start, passage.page_end, language)
+        headings = " › ".join(passage.heading_path)
+        console.print(
+            f"[bold]{passage.rank + 1:>2}[/]  [bold cyan]{escape(passage.document_name)}[/], {place}"
+            + (f"  [dim]{escape(headings)}[/]" if headings else ""),
+            highlight=False,
+        )
+        if scores:
+            shown = "  ".join(f"{name} {value:.3g}" for name, value in sorted(passage.scores.items()))
+            console.print(f"    [dim]score {passage.score:.4f}  {escape(shown)}[/]", highlight=False)
+        text = passage.text if lines is None else cut(passage.text, lines * (console.width - 5))
+        console.print(Padding(Text(text), (0, 0, 1, 4)))

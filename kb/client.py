@@ -1,0 +1,428 @@
+"""A typed client of the API, used by the kb command and open to programs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from kb.errors import KbError
+from kb.schemas import (
+    AnswerOut,
+    AskIn,
+    CollectionIn,
+    CollectionOut,
+    CollectionsOut,
+    DocumentDetailOut,
+    DocumentOut,
+    DocumentsOut,
+    ErrorOut,
+    JobOut,
+    JobsOut,
+    LiveOut,
+    PageOut,
+    ReadyOut,
+    SearchIn,
+    SearchOut,
+    UploadOut,
+    UploadResultOut,
+)
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+ByteProgress = Callable[[int], None]
+"""Called with the number of bytes sent since the last call."""
+
+# An answer on a small CPU may need minutes before its first word; an upload ends with a hash of all bytes.
+_SLOW_S = 900.0
+
+
+class ClientError(KbError):
+    """The API answered with an error; `code` and `next_step` are the API's own."""
+
+    def __init__(
+        self, message: str, *, code: str, next_step: str = "", status: int = 0, request_id: str = ""
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+        self.status = status
+        self.request_id = request_id
+
+
+class ServiceUnreachableError(ClientError):
+    """No API answers at the address."""
+
+    def __init__(self, url: str, *, reason: str = "") -> None:
+        super().__init__(
+            f"the service does not answer at {url}" + (f" ({reason})" if reason else ""),
+            code="service_unreachable",
+            next_step="Start it with `kb up`, or set KB_API_URL to where it runs.",
+        )
+        self.url = url
+
+
+class UnexpectedReplyError(ClientError):
+    """Something answers, but not this service, or another version of it."""
+
+    def __init__(self, url: str, *, status: int, detail: str) -> None:
+        super().__init__(
+            f"{url} answered {status} with something that is not from this service: {detail}",
+            code="unexpected_reply",
+            next_step="Check KB_API_URL, and that service and command have the same version.",
+            status=status,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AskDelta:
+    """The next piece of an answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskFinished:
+    """Last event of an answer."""
+
+    answer: AnswerOut
+
+
+AskEvent = AskDelta | AskFinished
+
+
+class KbClient:
+    """Calls one API. Methods raise `ClientError` (with the API's code) or `ServiceUnreachableError`.
+
+    Proxies and other settings of the environment are ignored: the service is on this network.
+    """
+
+    def __init__(self, base_url: str, *, api_key: str | None = None, timeout_s: float = 30.0) -> None:
+        """Send nothing yet; `timeout_s` bounds quick calls, not answers and uploads."""
+        self._url = base_url.rstrip("/")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        with self._translating():
+            self._http = httpx.Client(
+                base_url=self._url,
+                headers=headers,
+                trust_env=False,
+                timeout=httpx.Timeout(timeout_s, connect=min(5.0, timeout_s)),
+            )
+
+    @property
+    def url(self) -> str:
+        """Base URL of the API."""
+        return self._url
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- health
+    def get_live(self) -> LiveOut:
+        """Return the version of the process that answers."""
+        return self._call("GET", "/health/live", LiveOut)
+
+    def get_ready(self) -> ReadyOut:
+        """Return each dependency's state; a service that is not ready is no error here."""
+        return self._call("GET", "/health/ready", ReadyOut, accepted=(200, 503))
+
+    # -- collections
+    def list_collections(self) -> list[CollectionOut]:
+        """Return all collections by name."""
+        return self._call("GET", "/v1/collections", CollectionsOut).collections
+
+    def get_collection(self, name: str) -> CollectionOut:
+        """Return one collection."""
+        return self._call("GET", _collection(name), CollectionOut)
+
+    def create_collection(self, name: str) -> CollectionOut:
+        """Create a collection; the code is `collection_exists` when it is there."""
+        return self._call("POST", "/v1/collections", CollectionOut, body=CollectionIn(name=name))
+
+    def ensure_collection(self, name: str) -> bool:
+        """Create the collection unless it is there; return whether it was created."""
+        try:
+            self.create_collection(name)
+        except ClientError as error:
+            if error.code == "collection_exists":
+                return False
+            raise
+        return True
+
+    def delete_collection(self, name: str) -> None:
+        """Delete a collection with its documents."""
+        self._send("DELETE", _collection(name))
+
+    # -- documents
+    def upload(
+        self,
+        collection: str,
+        path: Path,
+        *,
+        name: str | None = None,
+        force: bool = False,
+        on_bytes: ByteProgress | None = None,
+    ) -> UploadResultOut:
+        """Send one file, read in pieces, and return what became of it; `name` replaces the file's name."""
+        with _CountingReader(path, on_bytes or (lambda _sent: None)) as stream:
+            reply = self._send(
+                "POST",
+                f"{_collection(collection)}/documents",
+                params={"force": "true"} if force else {},
+                files=[("files", (name or path.name, stream, "application/octet-stream"))],
+                timeout_s=_SLOW_S,
+            )
+        return self._parse(reply, UploadOut).results[0]
+
+    def iter_documents(self, collection: str, *, state: str | None = None) -> Iterator[DocumentOut]:
+        """Yield all documents of a collection by name."""
+        params = {"state": state} if state else {}
+        while True:
+            page = self._call("GET", f"{_collection(collection)}/documents", DocumentsOut, params=params)
+            yield from page.documents
+            if page.next_after is None:
+                return
+            params = {**params, "after": page.next_after}
+
+    def get_document(self, collection: str, document_id: str) -> DocumentDetailOut:
+        """Return a document with the ledger of its pages."""
+        return self._call("GET", _document(collection, document_id), DocumentDetailOut)
+
+    def get_page(self, collection: str, document_id: str, page_number: int) -> PageOut:
+        """Return the stored text of one page, counted from 1."""
+        return self._call("GET", f"{_document(collection, document_id)}/pages/{page_number}", PageOut)
+
+    def delete_document(self, collection: str, document_id: str) -> None:
+        """Delete a document and every trace of it."""
+        self._send("DELETE", _document(collection, document_id))
+
+    # -- jobs
+    def list_jobs(
+        self, *, collection: str | None = None, state: str | None = None, limit: int = 50
+    ) -> list[JobOut]:
+        """Return the newest jobs."""
+        wanted = {"collection": collection, "state": state, "limit": str(limit)}
+        params = {key: value for key, value in wanted.items() if value is not None}
+        return self._call("GET", "/v1/jobs", JobsOut, params=params).jobs
+
+    def get_job(self, job_id: str) -> JobOut:
+        """Return one job."""
+        return self._call("GET", f"/v1/jobs/{quote(job_id, safe='')}", JobOut)
+
+    def cancel_job(self, job_id: str) -> JobOut:
+        """Ask a job to stop."""
+        return self._call("POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel", JobOut)
+
+    def retry_job(self, job_id: str) -> JobOut:
+        """Run a failed or cancelled job again."""
+        return self._call("POST", f"/v1/jobs/{quote(job_id, safe='')}/retry", JobOut)
+
+    # -- search and answers
+    def search(self, query: str, *, collection: str = "default", top_k: int | None = None) -> SearchOut:
+        """Return the best passages without an answer."""
+        body = SearchIn(query=query, collection=collection, top_k=top_k)
+        return self._call("POST", "/v1/search", SearchOut, body=body, timeout_s=_SLOW_S)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        collection: str = "default",
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> AnswerOut:
+        """Return the whole answer."""
+        body = AskIn(question=question, collection=collection, top_k=top_k, max_tokens=max_tokens)
+        return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
+
+    def stream(
+        self,
+        question: str,
+        *,
+        collection: str = "default",
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> Iterator[AskEvent]:
+        """Yield the answer's text as it is written, then exactly one `AskFinished`."""
+        body = AskIn(
+            question=question, collection=collection, top_k=top_k, max_tokens=max_tokens, stream=True
+        )
+        with self._translating():
+            request = self._http.build_request(
+                "POST",
+                "/v1/ask",
+                json=body.model_dump(),
+                headers={"Accept": "text/event-stream"},
+                timeout=httpx.Timeout(_SLOW_S, connect=5.0),
+            )
+            reply = self._http.send(request, stream=True)
+            try:
+                if reply.status_code != httpx.codes.OK:
+                    reply.read()
+                    self._raise_for(reply)
+                yield from self._read_answer(reply)
+            finally:
+                reply.close()
+
+    def _read_answer(self, reply: httpx.Response) -> Iterator[AskEvent]:
+        for event, data in iter_server_sent_events(reply.iter_lines()):
+            try:
+                if event == "delta":
+                    yield AskDelta(_TextIn.model_validate_json(data).text)
+                elif event == "answer":
+                    yield AskFinished(AnswerOut.model_validate_json(data))
+                    return
+                elif event == "error":
+                    raise _to_error(ErrorOut.model_validate_json(data), reply.status_code)
+            except ValidationError as error:
+                raise UnexpectedReplyError(
+                    self._url,
+                    status=reply.status_code,
+                    detail=f"event {event!r}: {error.error_count()} errors",
+                ) from error
+        raise ClientError(
+            "the answer broke off before its end",
+            code="stream_interrupted",
+            next_step="Ask again; `kb status` shows whether the service is up.",
+        )
+
+    # -- one call
+    def _call(
+        self,
+        method: str,
+        path: str,
+        shape: type[_Model],
+        *,
+        body: BaseModel | None = None,
+        params: dict[str, str] | None = None,
+        accepted: tuple[int, ...] = (),
+        timeout_s: float | None = None,
+    ) -> _Model:
+        reply = self._send(method, path, body=body, params=params, accepted=accepted, timeout_s=timeout_s)
+        return self._parse(reply, shape)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        params: dict[str, str] | None = None,
+        files: list[tuple[str, tuple[str, io.BufferedReader, str]]] | None = None,
+        accepted: tuple[int, ...] = (),
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        options: dict[str, Any] = {}
+        if timeout_s is not None:
+            options["timeout"] = httpx.Timeout(timeout_s, connect=5.0)
+        with self._translating():
+            reply = self._http.request(
+                method,
+                path,
+                json=None if body is None else body.model_dump(),
+                params=params,
+                files=files,
+                **options,
+            )
+        if not reply.is_success and reply.status_code not in accepted:
+            self._raise_for(reply)
+        return reply
+
+    def _parse(self, reply: httpx.Response, shape: type[_Model]) -> _Model:
+        try:
+            return shape.model_validate_json(reply.content)
+        except ValidationError as error:
+            raise UnexpectedReplyError(
+                self._url, status=reply.status_code, detail=f"no {shape.__name__}"
+            ) from error
+
+    def _raise_for(self, reply: httpx.Response) -> None:
+        try:
+            body = ErrorOut.model_validate_json(reply.content)
+        except ValidationError as error:
+            raise UnexpectedReplyError(
+                self._url, status=reply.status_code, detail=reply.reason_phrase or "no JSON"
+            ) from error
+        raise _to_error(body, reply.status_code)
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise ServiceUnreachableError(self._url) from error
+        except httpx.TimeoutException as error:
+            raise ServiceUnreachableError(self._url, reason="no reply in time") from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise ServiceUnreachableError(self._url, reason=f"not a URL: {error}") from error
+        except httpx.TransportError as error:
+            raise ServiceUnreachableError(self._url, reason="the connection broke") from error
+
+
+def iter_server_sent_events(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (event, data) of a `text/event-stream` (WHATWG HTML, section 9.2); comments are skipped."""
+    event, data = "message", list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield event, "\n".join(data)
+            event, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+
+
+class _TextIn(BaseModel):
+    text: str
+
+
+class _CountingReader(io.BufferedReader):
+    """A file that reports the bytes read from it."""
+
+    def __init__(self, path: Path, on_bytes: ByteProgress) -> None:
+        super().__init__(io.FileIO(path, "rb"))
+        self._on_bytes = on_bytes
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        self._on_bytes(len(piece))
+        return piece
+
+
+def _to_error(body: ErrorOut, status: int) -> ClientError:
+    error = body.error
+    return ClientError(
+        error.message,
+        code=error.code,
+        next_step=error.next_step,
+        status=status,
+        request_id=error.request_id,
+    )
+
+
+def _collection(name: str) -> str:
+    return f"/v1/collections/{quote(name, safe='')}"
+
+
+def _document(collection: str, document_id: str) -> str:
+    return f"{_collection(collection)}/documents/{quote(document_id, safe='')}"

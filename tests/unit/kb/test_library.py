@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+import pytest
+
+from kb.errors import (
+    CollectionNotFoundError,
+    DocumentNotFoundError,
+    EmptyFileError,
+    InvalidNameError,
+    JobStateError,
+    QueueUnavailableError,
+    UploadTooLargeError,
+    VectorStoreUnavailableError,
+)
+from kb.library import Library
+from kb.ports import StoredFile
+from kb.types import Collection, JobState
+from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
+
+
+@dataclass
+class Parts:
+    catalog: FakeCatalog = field(default_factory=FakeCatalog)
+    files: FakeFiles = field(default_factory=FakeFiles)
+    queue: FakeQueue = field(default_factory=FakeQueue)
+    vectors: FakeVectors = field(default_factory=FakeVectors)
+    lexical: FakeLexical = field(default_factory=FakeLexical)
+    clock: Clock = field(default_factory=Clock)
+
+    def open(self) -> Library:
+        library = Library(
+            catalog=self.catalog,
+            files=self.files,
+            queue=self.queue,
+            vectors=self.vectors,
+            lexical=self.lexical,
+            max_upload_bytes=1000,
+            clock=self.clock,
+        )
+        library.ensure_default_collection()
+        return library
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+@pytest.fixture
+def library(parts: Parts) -> Library:
+    return parts.open()
+
+
+def test_the_default_collection_is_created_once(parts: Parts, library: Library) -> None:
+    again = library.ensure_default_collection()
+
+    assert [c.name for c in parts.catalog.list_collections()] == ["default"]
+    assert again.name == "default"
+
+
+def test_two_processes_may_create_the_default_collection_at_once(parts: Parts, library: Library) -> None:
+    class ListsTooEarly(FakeCatalog):
+        calls = 0
+
+        def list_collections(self) -> list[Collection]:
+            self.calls += 1
+            return [] if self.calls == 1 else super().list_collections()
+
+    late = ListsTooEarly()
+    late.collections = parts.catalog.collections
+    parts.catalog = late
+
+    assert parts.open().ensure_default_collection().name == "default"
+
+
+def test_an_upload_is_kept_registered_and_queued(parts: Parts, library: Library) -> None:
+    outcome = library.upload("default", name="..\\dir/故障代码.pdf", stream=io.BytesIO(b"abc"))
+
+    assert outcome.document.name == "故障代码.pdf"
+    assert parts.files.kept[outcome.document.sha256] == b"abc"
+    assert outcome.job is not None
+    assert parts.queue.submitted == [outcome.job.id]
+
+
+def test_the_same_bytes_are_a_duplicate_without_a_job(parts: Parts, library: Library) -> None:
+    first = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+
+    second = library.upload("default", name="b.txt", stream=io.BytesIO(b"abc"))
+
+    assert second.duplicate
+    assert second.job is None
+    assert second.document.id == first.document.id
+    assert len(parts.queue.submitted) == 1
+
+
+def test_force_ingests_the_same_bytes_again(parts: Parts, library: Library) -> None:
+    library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+
+    second = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"), force=True)
+
+    assert second.job is not None
+    assert len(parts.queue.submitted) == 2
+
+
+def test_an_empty_file_is_refused_and_not_kept(parts: Parts, library: Library) -> None:
+    with pytest.raises(EmptyFileError, match=r"empty\.txt"):
+        library.upload("default", name="empty.txt", stream=io.BytesIO(b""))
+
+    assert parts.files.kept == {}
+    assert parts.catalog.documents == {}
+
+
+def test_a_file_over_the_limit_is_refused_by_its_name(library: Library) -> None:
+    with pytest.raises(UploadTooLargeError, match=r"big\.pdf.*1000"):
+        library.upload("default", name="big.pdf", stream=io.BytesIO(b"x" * 1001))
+
+
+def test_an_upload_to_an_unknown_collection_keeps_nothing(parts: Parts, library: Library) -> None:
+    with pytest.raises(CollectionNotFoundError):
+        library.upload("other", name="a.txt", stream=io.BytesIO(b"abc"))
+
+    assert parts.files.kept == {}
+
+
+def test_with_the_queue_down_the_upload_is_accepted_and_submitted_by_a_later_sweep(
+    parts: Parts, library: Library
+) -> None:
+    parts.queue.down = True
+    outcome = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    assert outcome.job is not None
+    assert parts.queue.submitted == []
+
+    parts.queue.down = False
+    parts.clock.advance(31)
+    library.sweep()
+
+    assert parts.queue.submitted == [outcome.job.id]
+
+
+def test_bytes_removed_between_saving_and_registering_are_saved_again(parts: Parts) -> None:
+    class LosesFirstSave(FakeFiles):
+        saves = 0
+
+        def save(self, stream: io.BufferedIOBase, *, max_bytes: int) -> StoredFile:  # type: ignore[override]  # narrower stream in a test
+            stored = super().save(stream, max_bytes=max_bytes)  # type: ignore[arg-type]  # as above
+            self.saves += 1
+            if self.saves == 1:
+                self.delete(stored.sha256)
+            return stored
+
+    parts.files = LosesFirstSave()
+
+    outcome = parts.open().upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+
+    assert parts.files.kept == {outcome.document.sha256: b"abc"}
+
+
+def test_deleting_a_document_removes_every_trace(parts: Parts, library: Library) -> None:
+    document = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
+
+    library.delete_document("default", document.id)
+
+    assert parts.catalog.documents == {}
+    assert parts.catalog.jobs == {}
+    assert parts.files.kept == {}
+    assert parts.vectors.deleted == parts.lexical.deleted == [document.key]
+    assert parts.catalog.garbage == []
+
+
+def test_bytes_that_another_collection_needs_survive_a_deletion(parts: Parts, library: Library) -> None:
+    library.create_collection("second")
+    first = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
+    library.upload("second", name="a.txt", stream=io.BytesIO(b"abc"))
+
+    library.delete_document("default", first.id)
+
+    assert first.sha256 in parts.files.kept
+
+
+def test_the_bytes_of_a_replaced_document_are_removed_by_the_sweep(parts: Parts, library: Library) -> None:
+    sha256 = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document.sha256
+    parts.catalog.orphaned.add(sha256)
+
+    library.sweep()
+
+    assert parts.files.kept == {}
+    assert parts.catalog.orphaned == set()
+
+
+def test_with_an_index_down_a_deletion_leaves_garbage_for_the_sweep(parts: Parts, library: Library) -> None:
+    document = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
+    parts.lexical.down = True
+
+    library.delete_document("default", document.id)
+    assert parts.catalog.documents == {}
+    assert parts.catalog.garbage == [(document.collection_id, document.key)]
+
+    parts.lexical.down = False
+    library.sweep()
+    assert parts.lexical.deleted == [document.key]
+    assert parts.catalog.garbage == []
+
+
+def test_deleting_an_unknown_document_says_so(library: Library) -> None:
+    with pytest.raises(DocumentNotFoundError):
+        library.delete_document("default", "nothing")
+
+
+def test_the_sweep_does_its_second_half_when_the_first_fails(parts: Parts, library: Library) -> None:
+    first = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
+    second = library.upload("default", name="b.txt", stream=io.BytesIO(b"abcd"))
+    parts.vectors.down = True
+    library.delete_document("default", first.id)
+    parts.clock.advance(31)
+
+    with pytest.raises(VectorStoreUnavailableError):
+        library.sweep()
+
+    assert second.job is not None
+    assert parts.queue.submitted[-1] == second.job.id
+    assert len(parts.queue.submitted) == 3
+
+
+def test_the_sweep_reports_a_queue_that_is_down(parts: Parts, library: Library) -> None:
+    library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    parts.queue.down = True
+    parts.clock.advance(31)
+
+    with pytest.raises(QueueUnavailableError):
+        library.sweep()
+
+
+def test_deleting_a_collection_removes_documents_bytes_and_index(parts: Parts, library: Library) -> None:
+    library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    collection = parts.catalog.get_collection("default")
+
+    library.delete_collection("default")
+
+    assert parts.catalog.collections == {}
+    assert parts.files.kept == {}
+    assert collection.id in parts.vectors.deleted
+    assert collection.id in parts.lexical.deleted
+
+
+def test_a_collection_survives_while_an_index_is_down(parts: Parts, library: Library) -> None:
+    parts.lexical.down = True
+
+    with pytest.raises(Exception, match="switched off"):
+        library.delete_collection("default")
+
+    assert parts.catalog.get_collection("default").name == "default"
+
+
+def test_an_index_that_fails_after_the_catalog_let_go_is_only_logged(parts: Parts) -> None:
+    class FailsLater(FakeVectors):
+        def delete_collection(self, collection_id: str) -> None:
+            super().delete_collection(collection_id)
+            self.down = True
+
+    parts.vectors = FailsLater()
+    library = parts.open()
+
+    library.delete_collection("default")
+
+    assert parts.catalog.collections == {}
+
+
+@pytest.mark.parametrize("name", ["", "   ", "a/b", "a\\b", "..", ".", "a\x00b", "a\u202eb", "x" * 65])
+def test_a_collection_name_that_does_not_fit_a_path_is_refused(library: Library, name: str) -> None:
+    with pytest.raises(InvalidNameError):
+        library.create_collection(name)
+
+
+def test_a_collection_name_may_be_of_any_script(library: Library) -> None:
+    assert library.create_collection(" 液压 维修-2 ").name == "液压 维修-2"
+
+
+def test_a_cancelled_job_can_be_retried(parts: Parts, library: Library) -> None:
+    job = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).job
+    assert job is not None
+
+    assert library.cancel_job(job.id).state is JobState.CANCELLED
+    assert library.retry_job(job.id).state is JobState.QUEUED
+
+    assert parts.queue.submitted == [job.id, job.id]
+    with pytest.raises(JobStateError):
+        library.retry_job(job.id)
+
+
+def test_a_queued_job_is_stalled_only_after_ten_seconds_without_a_worker(
+    parts: Parts, library: Library
+) -> None:
+    job = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).job
+    assert job is not None
+    parts.queue.workers = 0
+    assert library.find_stalled_reason(job) is None
+
+    parts.clock.advance(11)
+    assert library.find_stalled_reason(job) == "no_live_worker"
+    assert library.find_stalled_reason(job) == "no_live_worker"
+    assert parts.queue.worker_probes == 1
+
+    parts.clock.advance(6)
+    parts.queue.workers = 1
+    assert library.find_stalled_reason(job) is None
+
+    parts.clock.advance(6)
+    parts.queue.down = True
+    assert library.find_stalled_reason(job) == "queue_unavailable"
