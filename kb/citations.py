@@ -19,6 +19,8 @@ from kb.words import get_all_terms, get_units, squeeze
 SUPPORT = 0.5
 """Least share of a sentence's content that must stand in the passage it cites."""
 _UNMARKED_SUPPORT = 0.6
+_CLAUSE_SUPPORT = 0.4
+_LEAST_CLAUSE_UNITS = 4
 _QUOTED_SUPPORT = 0.34
 """Least share that must stand in the quote itself; the rest may stand in the title above it."""
 _MOST_LEAD_IN_CHARS = 80
@@ -212,15 +214,25 @@ def _support(body: str, source: _Source, *, least: float, asked: Sequence[str]) 
         if count_missing(body, f"{source.title}\n{window.text}"):
             continue
         words = get_all_terms(window.text)
-        share, quoted = _share(body, source.title_terms | words), _share(body, words)
+        shown = source.title_terms | words
+        share, quoted = _share(body, shown), _share(body, words)
         believed = foreign and least <= SUPPORT and (comparable or share > 0.0)
-        if believed or (share >= least and quoted >= _QUOTED_SUPPORT):
+        if believed or (share >= least and quoted >= _QUOTED_SUPPORT and _supports_clauses(body, shown)):
             # a longer quote must earn its length
             supports.append((quoted - len(window.text) / 4000, _Support(source, share, window)))
     if not supports:
         return None
     best = max(supports, key=lambda scored: scored[0])[1]
     return best if _keeps_negations(body, best, foreign=foreign) else None
+
+
+def _supports_clauses(body: str, shown: Set[str]) -> bool:
+    """Return whether no clause stands apart: a symptom from here must not get its cause from there."""
+    return all(
+        _share(clause, shown) >= _CLAUSE_SUPPORT
+        for clause in _CLAUSE.split(body)
+        if len(get_units(clause)) >= _LEAST_CLAUSE_UNITS
+    )
 
 
 def _holds_all_rows(window: _Unit, codes: Sequence[str]) -> bool:
@@ -248,7 +260,7 @@ def _shape(code: str) -> str:
     return re.sub(r"\d+", "0", code)
 
 
-def _share(body: str, terms: frozenset[str]) -> float:
+def _share(body: str, terms: Set[str]) -> float:
     """Return the share, 0..1, of the sentence's content that is among the terms."""
     units = get_units(body)
     if not units:
@@ -259,7 +271,7 @@ def _share(body: str, terms: frozenset[str]) -> float:
 def _keeps_negations(body: str, support: _Support, *, foreign: bool) -> bool:
     """Return False where a prohibition was invented, or a negation lost, between quote and sentence."""
     quote = support.quote.text
-    if prohibits(body) and not negates(f"{support.source.title}\n{quote}"):
+    if prohibits(body) and not prohibits(f"{support.source.title}\n{quote}"):
         return False
     if negates(body):
         return True

@@ -134,6 +134,20 @@ def test_one_codes_row_does_not_vouch_for_another_code() -> None:
     assert checker.citations[0].quote == "E-0471 | 蓄能器压力低 | 补充氮气"
 
 
+def test_a_symptom_does_not_get_its_cause_from_another_row() -> None:
+    table = _table(("E-0471", "蓄能器压力低", "皮囊漏气，氮气预充压力低于 4.5 MPa"))
+    checker = _checker([table], "油泵啸叫并且管路剧烈振动，是什么原因？")
+
+    assert checker.check("油泵啸叫并且管路剧烈振动，可能是皮囊漏气，氮气预充压力低于 4.5 MPa。[1]") == ""
+
+
+def test_a_condition_does_not_become_a_prohibition() -> None:
+    checker = _checker([make_passage("每分钟不超过 1 滴时可继续生产到班末。")])
+
+    assert checker.check("不能继续生产。[1]") == ""
+    assert checker.check("每分钟不超过 1 滴时可继续生产。[1]") != ""
+
+
 def test_a_heading_repeated_as_a_sentence_says_nothing() -> None:
     checker = _checker([make_passage("6 润滑\n每班检查油位。", heading_path=("6 润滑",))])
 
