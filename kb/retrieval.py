@@ -30,9 +30,9 @@ _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_OWN_WEIGHTS = (1.0, 1.5, 1.5)
+_OWN_WEIGHTS = (1.0, 1.5, 0.1)
 """Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
-_OTHER_WEIGHTS = (1.5, 0.5, 0.5)
+_OTHER_WEIGHTS = (1.5, 0.5, 0.1)
 """The same across languages, where the words that are shared are few and say little."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
