@@ -36,6 +36,8 @@ _OTHER_WEIGHTS = (1.5, 0.5, 0.1)
 """The same across languages, where the words that are shared are few and say little."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
+_MANY = 12
+"""A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
 _JUDGED = 10
@@ -140,9 +142,8 @@ class Retriever:
         )
 
         matches = {code: _soften(by_id) for code, by_id in matches.items()}
-        scores, order = _rank(
-            dense_hits, lexical_hits, {i for by_id in matches.values() for i in by_id}, language
-        )
+        selective = {item for by_id in matches.values() if len(by_id) <= _MANY for item in by_id}
+        scores, order = _rank(dense_hits, lexical_hits, selective, language)
         ahead = _order_exact(matches, order)
         exact = {item for by_id in matches.values() for item in by_id}
         order = list(dict.fromkeys([*ahead, *order]))
