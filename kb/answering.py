@@ -11,7 +11,7 @@ from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
-from kb.retrieval import Retrieval, Retriever
+from kb.retrieval import PassageRetriever, Retrieval
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
 from kb.types import (
@@ -73,7 +73,7 @@ class Answerer:
     def __init__(
         self,
         *,
-        retriever: Retriever,
+        retriever: PassageRetriever,
         generator: Generator,
         fallback: Generator | None,
         counter: PromptCounter,

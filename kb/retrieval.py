@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from threading import Lock
+from typing import Protocol
 
 from kb.codes import CodeMention, iter_codes
 from kb.evidence import (
@@ -55,6 +56,14 @@ class Retrieval:
     evidence: float
     unknown_codes: tuple[str, ...] = ()
     evidence_by_language: Mapping[str, float] = field(default_factory=dict)
+
+
+class PassageRetriever(Protocol):
+    """Question to passages; `Retriever`, or one that measures it."""
+
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+        """Return up to `top_k` passages, best first; raises a `BackendError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
