@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from ingest.chunking import Chunker
 from ingest.pipeline import IngestPipeline
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.errors import (
     BackendError,
@@ -240,6 +241,7 @@ class Workbench:
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
 
     def register(self, name: str = "pump.txt", content: bytes = b"pump") -> Job:
         stored = self.files.save(io.BytesIO(content), max_bytes=100)
@@ -268,6 +270,7 @@ class Workbench:
             vectors=self.vectors,
             lexical=self.lexical,
             chunker=chunker,
+            passwords=self.passwords,
             lease_s=lease_s,
             max_attempts=max_attempts,
             batch_size=2,

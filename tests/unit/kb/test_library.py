@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import (
     CollectionNotFoundError,
     DocumentNotFoundError,
@@ -28,6 +29,7 @@ class Parts:
     queue: FakeQueue = field(default_factory=FakeQueue)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
     clock: Clock = field(default_factory=Clock)
 
     def open(self) -> Library:
@@ -37,6 +39,7 @@ class Parts:
             queue=self.queue,
             vectors=self.vectors,
             lexical=self.lexical,
+            passwords=self.passwords,
             max_upload_bytes=1000,
             clock=self.clock,
         )

@@ -77,6 +77,7 @@ class State:
     collections: dict[str, dict[str, DocumentOut]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
     dependencies: list[DependencyOut] = field(
         default_factory=lambda: [
             DependencyOut(name="catalog", ok=True, required=True, detail="sqlite 3.46"),
@@ -122,7 +123,7 @@ def make_document(collection: str, name: str, body: bytes, *, state: str = "queu
         title="",
         media_type="application/pdf",
         size_bytes=len(body),
-        sha256=digest,
+        sha256=hashlib.sha256(body).hexdigest(),
         state=state,
         stage="",
         pages_done=0,
@@ -324,8 +325,11 @@ def create_app(state: State) -> FastAPI:
         documents = state.documents(name)
         results = []
         async with request.form() as form:
+            first, _ = form.multi_items()[0]
             for file in form.getlist("files"):
                 assert isinstance(file, UploadFile)
+                if first == "password":
+                    state.passwords[file.filename or ""] = str(form["password"])
                 results.append(take_in(documents, name, file.filename or "", await file.read(), force=force))
         return UploadOut(results=results)
 
