@@ -18,17 +18,26 @@ from kb.filenames import clean_filename
 SEPARATOR = " › "
 """Stands for the slash in the name of a document, because a name has no folders."""
 
+_HIDDEN_STARTS = (".", "~$")
+_UNFINISHED_ENDS = (".tmp", ".part", ".partial", ".crdownload")
+
 Signature = tuple[int, int]
 """Size in bytes and time of the last change in ns: if it is the same, the bytes are taken to be the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """A file that was sent: what it was and which document it became."""
+    """A file that was sent: what it was and which document it became.
+
+    `job_id` is set until its job is known to have ended, `replaces` until the document that it takes
+    the place of may go. A file that was refused has no document.
+    """
 
     signature: Signature
-    sha256: str
-    document_id: str
+    sha256: str = ""
+    document_id: str = ""
+    job_id: str = ""
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,8 @@ class WatchedFolder:
         self._memory = memory
         self._seen: dict[str, Signature] | None = None
         self._files, self._place = _read(memory)
+        self._names: dict[str, str] = {}
+        self._is_saved = True
 
     @property
     def files(self) -> Mapping[str, WatchedFile]:
@@ -74,6 +85,8 @@ class WatchedFolder:
         if not found and self._files and place != self._place:
             self._seen = None
             return FolderChanges(is_gone=True)
+        if found.keys() != (before or {}).keys():
+            self._names = name_documents(found)
         self._seen, self._place = found, place
         if before is None:
             return FolderChanges()
@@ -93,23 +106,26 @@ class WatchedFolder:
 
     def name(self, path: str) -> str:
         """Return the name of the document of a file: its place in the folder."""
-        return name_documents({*(self._seen or ()), path})[path]
+        return self._names[path]
 
     def remember(self, path: str, file: WatchedFile) -> None:
         """Note what a file has become."""
         self._files[path] = file
-        self._save()
+        self._is_saved = False
 
     def forget(self, path: str) -> None:
         """Note that a file and its document are gone."""
         self._files.pop(path, None)
-        self._save()
+        self._is_saved = False
 
     def is_needed(self, document_id: str) -> bool:
         """Return whether a remembered file is this document; two files of the same bytes are one."""
         return any(file.document_id == document_id for file in self._files.values())
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the memory if it has changed. If it is lost, what was sent turns out to be there already."""
+        if self._is_saved:
+            return
         self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._memory.with_suffix(".part")
         files = {path: asdict(file) for path, file in sorted(self._files.items())}
@@ -117,10 +133,11 @@ class WatchedFolder:
         text = json.dumps(memory, ensure_ascii=False, indent=1)
         partial.write_text(text, "utf-8", "surrogateescape")
         partial.replace(self._memory)
+        self._is_saved = True
 
 
 def scan(root: Path) -> dict[str, Signature]:
-    """Return the visible files below `root`, by relative path with slashes; raises OSError.
+    """Return the visible, finished files below `root`, by relative path with slashes; raises OSError.
 
     A file or sub-folder that vanishes or can't be read meanwhile is an error, too: taking it for
     deleted would be wrong.
@@ -130,7 +147,7 @@ def scan(root: Path) -> dict[str, Signature]:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                if entry.name.startswith(_HIDDEN_STARTS) or entry.name.lower().endswith(_UNFINISHED_ENDS):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
@@ -157,7 +174,7 @@ def name_documents(paths: Iterable[str]) -> dict[str, str]:
     cleaned = {path: clean_filename(name) for path, name in plain.items()}
     counts = Counter(cleaned.values())
     return {
-        path: _mark(path) if counts[name] > 1 or name != plain[path] and "…" in name else name
+        path: _mark(path) if counts[name] > 1 or (name != plain[path] and "…" in name) else name
         for path, name in cleaned.items()
     }
 
@@ -168,7 +185,7 @@ def _mark(path: str) -> str:
 
 
 def find_memory(root: Path, *, url: str, collection: str) -> Path:
-    """Return where a watch of this folder into this collection keeps its memory, in the user's state folder."""
+    """Return where the watch of a folder into a collection keeps its memory, in the user's state folder."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = hashlib.sha256("\0".join((str(root.resolve()), url, collection)).encode("utf-8", "surrogateescape"))
     return Path(base) / "kb" / "watch" / f"{key.hexdigest()[:16]}.json"
@@ -179,13 +196,9 @@ def _read(memory: Path) -> tuple[dict[str, WatchedFile], list[int]]:
     try:
         stored = json.loads(memory.read_text("utf-8", "surrogateescape"))
         files = {
-            path: WatchedFile(
-                signature=(file["signature"][0], file["signature"][1]),
-                sha256=file["sha256"],
-                document_id=file["document_id"],
-            )
+            path: WatchedFile(**{**file, "signature": tuple(file["signature"])})
             for path, file in stored["files"].items()
         }
         return files, [int(number) for number in stored["place"]]
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}, []

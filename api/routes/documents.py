@@ -44,7 +44,7 @@ _FORM: Final[dict[str, Any]] = {
                             "type": "array",
                             "items": {"type": "string", "format": "binary"},
                             "description": "One or more files; `file` is accepted as well.",
-                        }
+                        },
                     },
                 }
             }

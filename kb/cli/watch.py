@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,6 @@ class FolderWatch:
         self._root = root
         self._folder = folder
         self._collection = collection
-        self._jobs: dict[str, str] = {}
-        self._former: dict[str, str] = {}
         self._trouble = ""
 
     def step(self) -> None:
@@ -73,6 +72,8 @@ class FolderWatch:
         except ServiceUnreachableError as error:
             self._note_trouble(error.code, error.message)
             return
+        finally:
+            self._folder.save()
         self._trouble = ""
 
     def _note_trouble(self, event: str, details: str) -> None:
@@ -81,13 +82,13 @@ class FolderWatch:
             self.tell(event, str(self._root), details)
 
     def _send(self, path: str) -> None:
-        former = self._folder.files.get(path)
+        former = self._folder.files.get(path, WatchedFile((-1, -1)))
         signature = self._folder.get_signature(path)
         file = self._root / path
         try:
             sha256 = hash_file(file)
-            if former is not None and former.sha256 == sha256:
-                self._folder.remember(path, _with_signature(former, signature))
+            if former.sha256 == sha256:
+                self._folder.remember(path, replace(former, signature=signature))
                 return
             result = self._client.upload(self._collection, file, name=self._folder.name(path))
         except OSError as error:
@@ -98,30 +99,35 @@ class FolderWatch:
         except ClientError as error:
             if error.status in (401, 403):
                 raise
-            # an unchanged file would be refused again
-            self._folder.remember(path, WatchedFile(signature, "", former.document_id if former else ""))
-            self.tell("refused", path, f"{error.code}: {error.message}")
+            self._refuse(path, former, f"{error.code}: {error.message}")
             return
         document = result.document
         if document is None:
-            problem = result.error
-            self._folder.remember(path, WatchedFile(signature, "", former.document_id if former else ""))
-            self.tell("refused", path, f"{problem.code}: {problem.message}" if problem else "")
+            self._refuse(path, former, f"{result.error.code}: {result.error.message}" if result.error else "")
             return
+        replaced = former.replaces or (former.document_id if former.document_id != document.id else "")
         # the hash is that of what was sent, even if the file was written meanwhile
-        self._folder.remember(path, WatchedFile(signature, document.sha256, document.id))
-        self.tell("changed" if former else "added", path, _describe(document, duplicate=result.duplicate))
-        if former is not None and former.document_id not in ("", document.id):
-            self._former.setdefault(path, former.document_id)
-        self._jobs[path] = document.job_id
+        self._folder.remember(
+            path, WatchedFile(signature, document.sha256, document.id, document.job_id, replaced)
+        )
+        event = "changed" if former.document_id else "added"
+        self.tell(event, path, _describe(document, duplicate=result.duplicate))
+
+    def _refuse(self, path: str, former: WatchedFile, reason: str) -> None:
+        """Leave the file alone until it changes, since it would be refused again; its old version stays."""
+        signature = self._folder.get_signature(path)
+        self._folder.remember(path, replace(former, signature=signature, sha256=""))
+        self.tell("refused", path, reason)
 
     def _delete(self, path: str) -> None:
-        document_id = self._folder.files[path].document_id
+        file = self._folder.files[path]
         self._folder.forget(path)
-        self._jobs.pop(path, None)
-        former = self._former.pop(path, "")
-        for candidate in {document_id, former} - {""}:
-            self._remove(candidate)
+        try:
+            for document_id in {file.document_id, file.replaces} - {""}:
+                self._remove(document_id)
+        except ClientError:
+            self._folder.remember(path, file)
+            raise
         self.tell("deleted", path, "")
 
     def _remove(self, document_id: str) -> None:
@@ -135,33 +141,32 @@ class FolderWatch:
                 raise
 
     def _follow(self) -> None:
-        for path, job_id in list(self._jobs.items()):
+        for path, file in list(self._folder.files.items()):
+            if not file.job_id:
+                continue
             try:
-                job = self._client.get_job(job_id)
+                job = self._client.get_job(file.job_id)
             except ServiceUnreachableError:
                 raise
             except ClientError as error:
                 if error.status != 404:
                     raise
-                del self._jobs[path]
+                self._folder.remember(path, replace(file, job_id=""))
                 continue
-            if not DocumentState(job.document_state).is_terminal:
+            state = DocumentState(job.document_state)
+            if not state.is_terminal:
                 continue
-            del self._jobs[path]
-            self.tell(job.document_state, path, self._find_error(job))
-            former = self._former.pop(path, "")
+            self.tell(state.value, path, self._find_error(job))
             # a document of the same name was replaced by then; one of another name has to go now
-            if former and DocumentState(job.document_state).is_searchable:
-                self._remove(former)
+            if state.is_searchable and file.replaces:
+                self._remove(file.replaces)
+            replaces = "" if state.is_searchable else file.replaces
+            self._folder.remember(path, replace(file, job_id="", replaces=replaces))
 
     def _find_error(self, job: JobOut) -> str:
         document = self._client.get_document(self._collection, job.document_id)
         problem = document.error or next(iter(document.warnings), None)
         return "" if problem is None else f"{problem.code}: {problem.message} {problem.next_step}".strip()
-
-
-def _with_signature(file: WatchedFile, signature: tuple[int, int]) -> WatchedFile:
-    return WatchedFile(signature, file.sha256, file.document_id)
 
 
 def _describe(document: DocumentOut, *, duplicate: bool) -> str:

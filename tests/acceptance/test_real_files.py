@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def results(request: pytest.FixtureRequest, service: Service) -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """Yield what the service says of each selected file, by the file's id; they are ingested in order."""
     selected = [
-        item.callspec.params["entry"]
+        cast("dict[str, Any]", item.callspec.params["entry"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module
     ]

@@ -267,10 +267,7 @@ def test_page_numbers_alone_are_furniture_wherever_they_alternate() -> None:
 
 def test_what_most_pages_say_and_nothing_else_is_no_furniture() -> None:
     labels = lay_out_pages(
-        [
-            page(line(f"Spare part {n}", 50, 30), line(f"{n} / 4", 300, 790), number=n)
-            for n in (1, 2, 3, 4)
-        ]
+        [page(line(f"Spare part {n}", 50, 30), line(f"{n} / 4", 300, 790), number=n) for n in (1, 2, 3, 4)]
     )
     manual = lay_out_pages(
         [

@@ -345,7 +345,7 @@ def create_app(state: State) -> FastAPI:
             return UploadResultOut(name=name, document=None, duplicate=False, error=problem)
         document = make_document(collection, name, body)
         known = documents.get(document.id)
-        if known is not None and not force:
+        if known is not None and known.state != "failed" and not force:
             return UploadResultOut(name=name, document=known, duplicate=True, error=None)
         state.looks[document.job_id] = 0
         state.bodies[name] = body
