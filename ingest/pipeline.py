@@ -124,7 +124,8 @@ class IngestPipeline:
                 self._leave(job.id)
             _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
         except JobCancelledError:
-            if not lease.has_ended:
+            # the catalog may have said so before the lease has noticed
+            if should_stop() and not lease.has_ended:
                 _log.info("job_released", code=WORKER_STOPPED.code)
                 self._catalog.release_job(job.id, problem=WORKER_STOPPED, now=self._clock())
                 return

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kb.cli.service import signals_as_interrupt
 from kb.client import ClientError, KbClient, ServiceUnreachableError
 from kb.known_documents import hash_file
 from kb.types import DocumentState
@@ -24,14 +25,15 @@ INTERVAL_S = 2.0
 
 
 def watch_folder(client: KbClient, root: Path, *, collection: str, as_json: bool) -> None:
-    """Follow the folder until Ctrl-C, which is the proper end."""
+    """Follow the folder until Ctrl-C or SIGTERM, which is the proper end."""
     folder = WatchedFolder(root, memory=find_memory(root, url=client.url, collection=collection))
     watch = FolderWatch(client, root, folder, collection=collection, tell=_tell_json if as_json else _tell)
     watch.tell("watching", str(root), f"collection {collection!r}; Ctrl-C stops it")
     try:
-        while True:
-            watch.step()
-            time.sleep(INTERVAL_S)
+        with signals_as_interrupt():
+            while True:
+                watch.step()
+                time.sleep(INTERVAL_S)
     except KeyboardInterrupt:
         watch.tell("stopped", str(root), "")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import signal
 import subprocess
 import tempfile
 import threading
@@ -20,10 +20,6 @@ from reportlab.pdfgen.canvas import Canvas
 from tests.service import KB_COMMAND, ROOT, Service, start_service, wait_until
 from tests.stores import count_index_entries, read_state
 
-LONG_TEXT = "\n\n".join(
-    f"第 {n} 节\n\n设备 {n} 的润滑周期为 {n} 小时，每次停机后检查油位和油温，并把结果写入点检表。"
-    for n in range(1, 2500)
-)
 PASSWORD = "canary-Öl-7391"
 
 
@@ -66,6 +62,19 @@ def search_texts(service: Service, collection: str, query: str) -> str:
     return "\n".join(passage["text"] for passage in response.json()["passages"])
 
 
+def make_long_pdf(pages: int = 150) -> bytes:
+    """Return a PDF that takes a minute or so to embed."""
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, invariant=True)
+    for page in range(pages):
+        for line in range(40):
+            words = f"Machine {page}-{line}: the grease interval is {page * 40 + line} hours of operation."
+            canvas.drawString(60, 800 - 18 * line, words)
+        canvas.showPage()
+    canvas.save()
+    return buffer.getvalue()
+
+
 @contextmanager
 def without_worker(service: Service) -> Iterator[None]:
     """Freeze the worker, so that it neither works nor answers nor is started again."""
@@ -83,7 +92,7 @@ def without_worker(service: Service) -> Iterator[None]:
 
 def test_a_cancelled_job_stops_within_seconds_and_leaves_nothing(control: Service) -> None:
     collection = create_collection(control, "cancel")
-    result = control.upload("长文档.txt", LONG_TEXT.encode(), collection=collection)
+    result = control.upload("long.pdf", make_long_pdf(), collection=collection)
     job_id = result["document"]["job_id"]
     wait_until(
         lambda: (
@@ -99,7 +108,7 @@ def test_a_cancelled_job_stops_within_seconds_and_leaves_nothing(control: Servic
     wait_until(lambda: count_index_entries(control, collection) == (0, 0), limit_s=5, what="no entry left")
     assert 0 < running["eta_s"] < 3600
     assert get_job(control, job_id)["eta_s"] is None
-    assert search_texts(control, collection, "润滑周期") == ""
+    assert search_texts(control, collection, "grease interval") == ""
     shown = control.http.get(f"/v1/collections/{collection}").json()
     assert shown["chunk_count"] == 0
 
@@ -241,8 +250,12 @@ def watching(
     try:
         yield events
     finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        process.terminate()
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
         reader.join(10)
         lines.close()
 

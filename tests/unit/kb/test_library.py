@@ -12,13 +12,14 @@ from kb.errors import (
     EmptyFileError,
     InvalidNameError,
     JobStateError,
+    PasswordsUnavailableError,
     QueueUnavailableError,
     UploadTooLargeError,
     VectorStoreUnavailableError,
 )
 from kb.library import Library
 from kb.ports import StoredFile
-from kb.types import Collection, JobState
+from kb.types import Collection, JobState, Registration
 from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
 
 
@@ -313,3 +314,60 @@ def test_a_queued_job_is_stalled_only_after_ten_seconds_without_a_worker(
     parts.clock.advance(6)
     parts.queue.down = True
     assert library.find_stalled_reason(job) == "queue_unavailable"
+
+
+class NoPasswords(MemoryPasswords):
+    def keep(self, job_id: str, password: str) -> None:
+        raise PasswordsUnavailableError("the folder is on ext4")
+
+
+def upload_locked(library: Library, content: bytes = b"locked") -> Registration:
+    return library.upload("default", name="a.pdf", stream=io.BytesIO(content), password="secret")
+
+
+def test_a_password_waits_for_the_job_and_for_one_that_waits_already(parts: Parts, library: Library) -> None:
+    queued = library.upload("default", name="a.pdf", stream=io.BytesIO(b"locked"))
+
+    again = upload_locked(library)
+
+    assert again.duplicate
+    assert parts.passwords.find(queued.document.job_id) == "secret"
+
+
+def test_a_ready_document_needs_no_password(parts: Parts, library: Library) -> None:
+    first = library.upload("default", name="a.pdf", stream=io.BytesIO(b"locked"))
+    parts.catalog.activate(first.document.job_id, warnings=(), now=parts.clock())
+
+    assert upload_locked(library).duplicate
+
+    assert parts.passwords.list_jobs() == []
+
+
+def test_without_a_place_for_passwords_the_upload_says_so_and_the_job_is_queued(parts: Parts) -> None:
+    parts.passwords = NoPasswords()
+    library = parts.open()
+
+    with pytest.raises(PasswordsUnavailableError):
+        upload_locked(library)
+
+    assert len(parts.queue.submitted) == 1
+
+
+def test_a_cancelled_job_has_no_password_any_more(parts: Parts, library: Library) -> None:
+    registration = upload_locked(library)
+
+    library.cancel_job(registration.document.job_id)
+
+    assert parts.passwords.list_jobs() == []
+
+
+def test_the_sweep_forgets_passwords_of_jobs_that_have_ended_or_are_gone(
+    parts: Parts, library: Library
+) -> None:
+    waiting, ended = upload_locked(library, b"1"), upload_locked(library, b"2")
+    parts.catalog.activate(ended.document.job_id, warnings=(), now=parts.clock())
+    parts.passwords.keep("j-gone", "secret")
+
+    library.sweep()
+
+    assert parts.passwords.list_jobs() == [waiting.document.job_id]

@@ -171,4 +171,6 @@ def test_each_folder_service_and_collection_has_a_memory_of_its_own(
     assert all(place.is_relative_to(tmp_path / "kb" / "watch") for place in places)
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert find_memory(tmp_path, url="u", collection="c").is_relative_to(tmp_path / "home" / ".local" / "state")
+    assert find_memory(tmp_path, url="u", collection="c").is_relative_to(
+        tmp_path / "home" / ".local" / "state"
+    )
