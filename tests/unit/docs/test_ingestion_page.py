@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.warnings import _BY_SOURCE, _SENTENCES
-from kb.errors import DocumentError, PasswordsUnavailableError
+from kb.errors import DocumentError, KbError, PasswordsUnavailableError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / name for name in ("ingestion.md", "ingestion.zh-CN.md")]
@@ -19,7 +19,7 @@ CODED = re.compile(r"([a-z]+(?:_[a-z]+)+): ")
 
 def list_error_codes() -> set[str]:
     """Return the codes of documents' errors, those of the catalog and the pipeline included."""
-    kinds = [DocumentError, *DocumentError.__subclasses__(), PasswordsUnavailableError]
+    kinds: list[type[KbError]] = [DocumentError, *DocumentError.__subclasses__(), PasswordsUnavailableError]
     return {kind.code for kind in kinds} | {"attempts_exhausted", "internal_error"}
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -19,7 +19,7 @@ from kb.errors import (
 )
 from kb.library import Library
 from kb.ports import StoredFile
-from kb.types import Collection, JobState, Registration
+from kb.types import Attempt, Collection, JobState, Registration
 from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
 
 
@@ -314,6 +314,30 @@ def test_a_queued_job_is_stalled_only_after_ten_seconds_without_a_worker(
     parts.clock.advance(6)
     parts.queue.down = True
     assert library.find_stalled_reason(job) == "queue_unavailable"
+
+
+def test_a_running_job_is_stalled_once_its_worker_is_silent(parts: Parts, library: Library) -> None:
+    job = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).job
+    assert job is not None
+    parts.queue.workers = 0
+    parts.clock.advance(60)
+    silent = replace(job, state=JobState.RUNNING)
+
+    assert library.find_stalled_reason(silent) == "no_live_worker"
+    assert library.find_stalled_reason(replace(silent, updated_at=parts.clock())) is None
+    assert library.find_stalled_reason(replace(job, state=JobState.FAILED)) is None
+
+
+def test_the_rest_of_a_job_is_estimated_by_the_clock(parts: Parts, library: Library) -> None:
+    registration = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    assert registration.job is not None
+    start = parts.clock()
+    attempt = Attempt(1, "w1", start, stage_started_at=start)
+    job = replace(registration.job, state=JobState.RUNNING, attempts=(attempt,))
+    parts.clock.advance(10)
+    document = replace(registration.document, pages_done=1, page_count=3, updated_at=parts.clock())
+
+    assert library.estimate_rest_s(job, document) == 20
 
 
 class NoPasswords(MemoryPasswords):

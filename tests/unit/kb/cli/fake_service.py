@@ -89,6 +89,7 @@ class State:
     stalled_reason: str | None = None
     break_stream: bool = False
     stuck_jobs: bool = False
+    eta_s: float | None = None
     page_text: str = PAGE_TEXT
     retries: list[str] = field(default_factory=list)
     looked: int = 0
@@ -214,6 +215,7 @@ def make_job(document: DocumentOut, state: State) -> JobOut:
         page_count=document.page_count,
         cancel_requested=document.state == "parsing" and document.id in state.retries,
         stalled_reason=state.stalled_reason if document.state == "queued" else None,
+        eta_s=state.eta_s if job_state == "running" else None,
         attempts=attempts if document.attempt else [],
         created_at=NOW,
         updated_at=NOW,
