@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kb.citations import CitationChecker
-from kb.errors import GeneratorUnavailableError
+from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
-from kb.retrieval import Retrieval, Retriever
+from kb.retrieval import PassageRetriever, Retrieval
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
 from kb.types import (
@@ -73,7 +73,7 @@ class Answerer:
     def __init__(
         self,
         *,
-        retriever: Retriever,
+        retriever: PassageRetriever,
         generator: Generator,
         fallback: Generator | None,
         counter: PromptCounter,
@@ -124,6 +124,13 @@ class Answerer:
         emitted, or when there is no fallback. Closing the iterator stops the generator.
         """
         language = detect_language(question)
+        context_tokens = self._get_context_tokens()
+        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        budget = TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens)
+        question_tokens = self._counter.count_text(question)
+        if question_tokens > budget.prompt_tokens:
+            raise QuestionTooLongError(tokens=question_tokens, limit_tokens=budget.prompt_tokens)
         found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k)
         blank = Answer(
             id=f"ans_{secrets.token_hex(8)}", question=question, text="", mode="refused", language=language
@@ -131,14 +138,11 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
-        context_tokens = self._get_context_tokens()
-        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
         prompt = build_prompt(
             question,
             _focus(found, language, least=self._evidence_threshold),
             language=language,
-            budget=TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens),
+            budget=budget,
             counter=self._counter,
             history=history,
             system=system,

@@ -17,6 +17,8 @@ from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
+from kb.measured import MeasuredGenerator, MeasuredRetriever
+from kb.metrics import Metrics
 from kb.ports import Embedder, Generator, PromptCounter
 from kb.retrieval import Retriever
 
@@ -52,13 +54,17 @@ def build(
     lexical = FtsLexicalIndex(settings.data_dir / "lexical.sqlite")
     queue = CeleryIngestQueue(redis_url=_require(settings.redis_url, "KB_REDIS_URL"))
     embedder = embedder or build_embedder(settings)
-    generator = generator or build_generator(settings)
-    retriever = Retriever(
-        embedder=embedder,
-        vectors=vectors,
-        lexical=lexical,
-        catalog=catalog,
-        candidates=settings.retrieval_candidates,
+    metrics = Metrics()
+    generator = MeasuredGenerator(generator or build_generator(settings), metrics=metrics)
+    retriever = MeasuredRetriever(
+        Retriever(
+            embedder=embedder,
+            vectors=vectors,
+            lexical=lexical,
+            catalog=catalog,
+            candidates=settings.retrieval_candidates,
+        ),
+        metrics=metrics,
     )
     answerer = Answerer(
         retriever=retriever,
@@ -91,6 +97,7 @@ def build(
         retriever=retriever,
         answerer=answerer,
         library=library,
+        metrics=metrics,
     )
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import count_missing, get_codes, iter_numbers, negates, prohibits
+from kb.facts import count_missing, get_codes, iter_numbers, negates, prohibits, strip_prohibitions
 from kb.language import detect_language
 from kb.sentences import MARKER, iter_passage_sentences
 from kb.types import Citation, Passage, Span
@@ -19,14 +19,22 @@ from kb.words import get_all_terms, get_units, squeeze
 SUPPORT = 0.5
 """Least share of a sentence's content that must stand in the passage it cites."""
 _UNMARKED_SUPPORT = 0.6
+_CLAUSE_SUPPORT = 0.4
+_LEAST_CLAUSE_UNITS = 4
 _QUOTED_SUPPORT = 0.34
 """Least share that must stand in the quote itself; the rest may stand in the title above it."""
 _MOST_LEAD_IN_CHARS = 80
 _MOST_QUOTE_CHARS = 400
 _WINDOW = 3
 _LEAD_IN = re.compile(r"[:：]\s*$")
+_EMPTY_LEAD_IN = re.compile(
+    r"(?:具体|相应|可能)?的?(?:处理|解决|操作|检查|更换|维修)?(?:方法|步骤|措施|原因|办法)?(?:如下|包括|有|是|为|以下)*"
+    r"(?:方法|步骤|措施|原因)?[:：]|(?:the |take |these |do )*(?:following )?(?:possible |likely )?"
+    r"(?:steps?|causes?|remed(?:y|ies)|checks?|answer)(?: are| is| include)?(?: as follows)?\s*:",
+    re.IGNORECASE,
+)
 _CLAUSE = re.compile(r"[,，;；。.!！?？\n]+")
-_RESTATED = 0.75
+_RESTATED = 0.8
 _MOST_CODE_CHARS = 40
 _TAIL = re.compile(r"[\s。！？!?.;；]*$")
 
@@ -62,6 +70,13 @@ class _Source:
     def terms(self) -> frozenset[str]:
         """Every word the model was shown of it."""
         return self.title_terms | get_all_terms(self.passage.chunk.text)
+
+    @cached_property
+    def denials(self) -> tuple[str, ...]:
+        """What its clauses forbid, and those of its clauses that hold another negation."""
+        clauses = [clause for clause in _CLAUSE.split(self.passage.chunk.text) if negates(clause)]
+        denied = (strip_prohibitions(clause) for clause in clauses)
+        return tuple(clause for clause in denied if get_units(clause))
 
     @cached_property
     def windows(self) -> tuple[_Unit, ...]:
@@ -134,9 +149,11 @@ class CitationChecker:
         return lead_in + _place_markers(body, markers)
 
     def _is_lead_in(self, body: str) -> bool:
-        """An introduction is short, and claims no code or number that nothing shows."""
+        """An introduction is short, and claims nothing that neither question nor passages show."""
         if len(body.strip()) > _MOST_LEAD_IN_CHARS:
             return False
+        if _EMPTY_LEAD_IN.fullmatch(body.strip()):
+            return True
         shown = "\n".join(f"{source.title}\n{source.passage.chunk.text}" for source in self._sources)
         known = get_all_terms(self._question).union(*(source.terms for source in self._sources))
         return not count_missing(body, f"{self._question}\n{shown}") and _share(body, known) >= SUPPORT
@@ -197,15 +214,25 @@ def _support(body: str, source: _Source, *, least: float, asked: Sequence[str]) 
         if count_missing(body, f"{source.title}\n{window.text}"):
             continue
         words = get_all_terms(window.text)
-        share, quoted = _share(body, source.title_terms | words), _share(body, words)
+        shown = source.title_terms | words
+        share, quoted = _share(body, shown), _share(body, words)
         believed = foreign and least <= SUPPORT and (comparable or share > 0.0)
-        if believed or (share >= least and quoted >= _QUOTED_SUPPORT):
+        if believed or (share >= least and quoted >= _QUOTED_SUPPORT and _supports_clauses(body, shown)):
             # a longer quote must earn its length
             supports.append((quoted - len(window.text) / 4000, _Support(source, share, window)))
     if not supports:
         return None
     best = max(supports, key=lambda scored: scored[0])[1]
     return best if _keeps_negations(body, best, foreign=foreign) else None
+
+
+def _supports_clauses(body: str, shown: Set[str]) -> bool:
+    """Return whether no clause stands apart: a symptom from here must not get its cause from there."""
+    return all(
+        _share(clause, shown) >= _CLAUSE_SUPPORT
+        for clause in _CLAUSE.split(body)
+        if len(get_units(clause)) >= _LEAST_CLAUSE_UNITS
+    )
 
 
 def _holds_all_rows(window: _Unit, codes: Sequence[str]) -> bool:
@@ -233,7 +260,7 @@ def _shape(code: str) -> str:
     return re.sub(r"\d+", "0", code)
 
 
-def _share(body: str, terms: frozenset[str]) -> float:
+def _share(body: str, terms: Set[str]) -> float:
     """Return the share, 0..1, of the sentence's content that is among the terms."""
     units = get_units(body)
     if not units:
@@ -244,18 +271,15 @@ def _share(body: str, terms: frozenset[str]) -> float:
 def _keeps_negations(body: str, support: _Support, *, foreign: bool) -> bool:
     """Return False where a prohibition was invented, or a negation lost, between quote and sentence."""
     quote = support.quote.text
-    if prohibits(body) and not negates(f"{support.source.title}\n{quote}"):
+    if prohibits(body) and not prohibits(f"{support.source.title}\n{quote}"):
         return False
     if negates(body):
         return True
     if foreign:
         return not prohibits(quote)
+    # the same passage may forbid elsewhere what the quote seems to allow
     terms = get_all_terms(body)
-    return not any(
-        negates(clause) and _share(clause, terms) >= _RESTATED
-        for clause in _CLAUSE.split(quote)
-        if clause.strip()
-    )
+    return all(_share(clause, terms) < _RESTATED for clause in support.source.denials)
 
 
 def _join(units: Sequence[_Unit], passage: Passage) -> _Unit | None:

@@ -96,7 +96,7 @@ _EN_NUMBERS = {
         ]
     )
 }
-_ENUMERATOR = re.compile(r"^\s*(?:[-*•●]\s*)?[(（]?\d{1,2}[.)）、．:：]\s*")
+_ENUMERATOR = re.compile(r"^\s*(?:[-*•●]\s*)?[(（]?\d{1,2}[.)）、．:：](?!\d)\s*")
 _STEP = re.compile(r"\b(?:steps?|no\.|items?)\s*\d+|第\s*\d+\s*[步项条点页章节]", re.IGNORECASE)
 
 _PROHIBITION = re.compile(
@@ -161,6 +161,11 @@ def prohibits(text: str) -> bool:
     return bool(_PROHIBITION.search(unicodedata.normalize("NFKC", text)))
 
 
+def strip_prohibitions(text: str) -> str:
+    """Return what the text forbids, without the words that forbid it."""
+    return _PROHIBITION.sub(" ", unicodedata.normalize("NFKC", text))
+
+
 def negates(text: str) -> bool:
     """Return whether the text holds any negation, or a word that works as one."""
     return bool(_NEGATION.search(unicodedata.normalize("NFKC", text)))
@@ -196,7 +201,8 @@ def _normalise(value: str) -> str:
     value = value.replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")
-    return value.lstrip("0") or "0"
+    value = value.lstrip("0")
+    return value if value[:1].isdigit() else f"0{value}"
 
 
 def _is_spelled(folded: str, value: str) -> bool:

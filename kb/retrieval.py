@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from threading import Lock
+from typing import Protocol
 
 from kb.codes import CodeMention, iter_codes
 from kb.evidence import (
@@ -30,12 +31,14 @@ _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_OWN_WEIGHTS = (1.0, 1.5, 1.5)
+_OWN_WEIGHTS = (1.0, 1.5, 0.1)
 """Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
-_OTHER_WEIGHTS = (1.5, 0.5, 0.5)
+_OTHER_WEIGHTS = (1.5, 0.5, 0.1)
 """The same across languages, where the words that are shared are few and say little."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
+_MANY = 12
+"""A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
 _JUDGED = 10
@@ -53,6 +56,14 @@ class Retrieval:
     evidence: float
     unknown_codes: tuple[str, ...] = ()
     evidence_by_language: Mapping[str, float] = field(default_factory=dict)
+
+
+class PassageRetriever(Protocol):
+    """Question to passages; `Retriever`, or one that measures it."""
+
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+        """Return up to `top_k` passages, best first; raises a `BackendError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +151,8 @@ class Retriever:
         )
 
         matches = {code: _soften(by_id) for code, by_id in matches.items()}
-        scores, order = _rank(
-            dense_hits, lexical_hits, {i for by_id in matches.values() for i in by_id}, language
-        )
+        selective = {item for by_id in matches.values() if len(by_id) <= _MANY for item in by_id}
+        scores, order = _rank(dense_hits, lexical_hits, selective, language)
         ahead = _order_exact(matches, order)
         exact = {item for by_id in matches.values() for item in by_id}
         order = list(dict.fromkeys([*ahead, *order]))

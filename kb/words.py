@@ -10,6 +10,7 @@ from kb.language import is_cjk
 from kb.resources import read_prompt
 
 _LATIN = re.compile(r"[a-z0-9]+(?:[._/:#'-][a-z0-9]+)*")
+_PARTS = re.compile(r"[._/:#'-]")
 
 
 @cache
@@ -82,7 +83,7 @@ def _iter_latin(folded: str) -> list[str]:
     words: list[str] = []
     for match in _LATIN.finditer(folded):
         word = match.group()
-        parts = re.split(r"[._/:#'-]", word)
+        parts = _PARTS.split(word)
         words.extend(parts)
         if len(parts) > 1:
             words.append("".join(parts))
@@ -112,7 +113,13 @@ def get_units(text: str) -> list[frozenset[str]]:
     """
     folded = fold(text)
     stop = _english_stop_words()
-    units = [frozenset({stem(word)}) for word in dict.fromkeys(_LATIN.findall(folded)) if word not in stop]
+    units: list[frozenset[str]] = []
+    for word in dict.fromkeys(_LATIN.findall(folded)):
+        parts = _PARTS.split(word)
+        if all(map(str.isalpha, parts)):
+            units.extend(frozenset({stem(part)}) for part in parts if part not in stop)
+        else:
+            units.append(frozenset({"".join(parts)}))
     for run in _iter_cjk_runs(folded):
         for piece in _chinese_stop_words().split(run):
             for index, char in enumerate(piece):

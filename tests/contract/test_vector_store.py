@@ -70,6 +70,14 @@ def test_query_returns_at_most_top_k(store: VectorStore, collection: str) -> Non
     assert store.query(collection, unit(1), top_k=0) == []
 
 
+def test_query_may_ask_for_one_language(store: VectorStore, collection: str) -> None:
+    chinese = VectorRecord(chunk_id="zh", document_key="doc_a-g1", vector=unit(0, 1), language="zh")
+    store.upsert(collection, [record("en", 1), chinese])
+
+    assert [item.chunk_id for item in store.query(collection, unit(1), top_k=5, language="zh")] == ["zh"]
+    assert store.query(collection, unit(1), top_k=5, language="fr") == []
+
+
 def test_query_of_an_empty_or_unknown_collection_is_empty(store: VectorStore, collection: str) -> None:
     assert store.query(collection, unit(1), top_k=5) == []
     assert store.query(new_collection_id(), unit(1), top_k=5) == []

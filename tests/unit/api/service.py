@@ -15,6 +15,7 @@ from kb.errors import QuestionTooLongError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
+from kb.retrieval import Retrieval
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -93,23 +94,15 @@ class FakeEmbedder:
         return np.array([1, 0], dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class FakeRetrieval:
-    """One passage."""
-
-    passages: tuple[Passage, ...] = (PASSAGE,)
-    evidence: float = 0.75
-
-
 class FakeRetriever:
     """Always finds the same passage."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> FakeRetrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         self.asked.append((collection.name, query, top_k))
-        return FakeRetrieval()
+        return Retrieval(passages=(PASSAGE,), evidence=0.75)
 
 
 @dataclass
