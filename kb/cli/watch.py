@@ -57,6 +57,7 @@ class FolderWatch:
         self._folder = folder
         self._collection = collection
         self._trouble = ""
+        self._unreadable: set[str] = set()
 
     def step(self) -> None:
         """Look at the folder once, and at the jobs of what was sent before."""
@@ -94,7 +95,10 @@ class FolderWatch:
                 return
             result = self._client.upload(self._collection, file, name=self._folder.name(path))
         except OSError as error:
-            self._note_trouble("unreadable_file", f"{path}: {error.strerror or error}")
+            # a program may have locked it: it is tried again at each step, but told once
+            if path not in self._unreadable:
+                self._unreadable.add(path)
+                self.tell("unreadable", path, error.strerror or str(error))
             return
         except ServiceUnreachableError:
             raise
@@ -103,6 +107,7 @@ class FolderWatch:
                 raise
             self._refuse(path, former, f"{error.code}: {error.message}")
             return
+        self._unreadable.discard(path)
         document = result.document
         if document is None:
             self._refuse(path, former, f"{result.error.code}: {result.error.message}" if result.error else "")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,40 @@ def test_what_is_refused_or_fails_is_told_once_and_tried_again_when_it_changes(
     assert any(details.startswith("damaged_file") for details in watched.details)
     assert silent == []
     assert watched.settle() == [("added", "video.pdf"), ("ready", "video.pdf")]
+
+
+def test_a_file_that_cannot_be_read_is_told_once_and_tried_again(
+    watched: Watched, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = watched.root / "a.pdf"
+    real_open = Path.open
+
+    def open_unless_locked(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == locked:
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_unless_locked)
+        told = watched.settle()
+
+    assert [event for event in told if event[1] == "a.pdf"] == [("unreadable", "a.pdf")]
+    assert watched.settle() == [("added", "a.pdf"), ("ready", "a.pdf")]
+    assert list_names(state) == ["a.pdf", "sub › b.pdf"]
+
+
+def test_the_former_document_of_another_name_goes_once_the_new_one_is_ready(
+    watched: Watched, make_file: MakeFile, state: State
+) -> None:
+    former = make_document("press", "uploaded by hand.pdf", b"one", state="ready")
+    state.collections["press"] = {former.id: former}
+    watched.settle()
+    assert list_names(state) == ["sub › b.pdf", "uploaded by hand.pdf"]
+    make_file("a.pdf", "one, second edition")
+
+    watched.settle()
+
+    assert list_names(state) == ["a.pdf", "sub › b.pdf"]
 
 
 def test_a_lost_folder_is_told_once_and_deletes_nothing(watched: Watched, state: State) -> None:
