@@ -28,6 +28,7 @@ from kb.ports import (
     Embedder,
     LexicalEntry,
     LexicalIndex,
+    Passwords,
     SourceFiles,
     VectorRecord,
     Vectors,
@@ -63,6 +64,7 @@ class IngestPipeline:
         vectors: VectorStore,
         lexical: LexicalIndex,
         chunker: Chunker,
+        passwords: Passwords,
         lease_s: float,
         max_attempts: int,
         batch_size: int,
@@ -76,6 +78,7 @@ class IngestPipeline:
         self._vectors = vectors
         self._lexical = lexical
         self._chunker = chunker
+        self._passwords = passwords
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._batch_size = batch_size
@@ -121,7 +124,8 @@ class IngestPipeline:
                 self._leave(job.id)
             _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
         except JobCancelledError:
-            if not lease.has_ended:
+            # the catalog may have said so before the lease has noticed
+            if should_stop() and not lease.has_ended:
                 _log.info("job_released", code=WORKER_STOPPED.code)
                 self._catalog.release_job(job.id, problem=WORKER_STOPPED, now=self._clock())
                 return
@@ -147,6 +151,7 @@ class IngestPipeline:
                 "Look for this job's id in the worker's log, and report what it says.",
             )
             self._catalog.fail_job(job.id, problem=problem, now=self._clock())
+        self._forget_password(job.id)
         self._remove_garbage()
 
     def _ingest(self, job: Job, lease: JobLease) -> list[Problem]:
@@ -158,7 +163,7 @@ class IngestPipeline:
         parsed = self._reader.read(
             self._files.get_path(document.sha256),
             name=document.name,
-            password=None,
+            password=self._passwords.find(job.id),
             progress=lease.advance,
             is_cancelled=lease.should_end,
         )
@@ -215,6 +220,16 @@ class IngestPipeline:
         """Say that this worker writes no more for a job that was cancelled, deleted or taken over."""
         with suppress(JobNotFoundError):
             self._catalog.finish_cancel(job_id, now=self._clock())
+
+    def _forget_password(self, job_id: str) -> None:
+        """Forget the password, unless another worker has taken the job over; a sweep does it otherwise."""
+        with suppress(BackendError):
+            try:
+                ended = self._catalog.get_job(job_id).state.is_terminal
+            except JobNotFoundError:
+                ended = True
+            if ended:
+                self._passwords.forget(job_id)
 
     def _remove_garbage(self) -> None:
         """Remove what this job replaced; what fails here is removed by a later sweep."""

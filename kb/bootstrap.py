@@ -12,6 +12,7 @@ from kb.adapters.chroma_store import ChromaStore
 from kb.adapters.disk_files import DiskFiles
 from kb.adapters.fts_lexical import FtsLexicalIndex
 from kb.adapters.sql_catalog import SqlCatalog
+from kb.adapters.tmpfs_passwords import TmpfsPasswords
 from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
 from kb.knowledge import KnowledgeBase
@@ -81,6 +82,7 @@ def build(
         queue=queue,
         vectors=vectors,
         lexical=lexical,
+        passwords=TmpfsPasswords(settings.resolved_secrets_dir),
         max_upload_bytes=settings.max_upload_bytes,
         clock=now_utc,
     )
@@ -126,6 +128,7 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
             max_tokens=min(settings.chunk_tokens, embedder.max_tokens),
             overlap_tokens=settings.chunk_overlap_tokens,
         ),
+        passwords=TmpfsPasswords(settings.resolved_secrets_dir),
         lease_s=settings.job_lease_s,
         max_attempts=settings.job_max_attempts,
         batch_size=settings.embedder_batch_size,

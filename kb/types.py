@@ -268,13 +268,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job by one worker."""
+    """One run of a job by one worker; `stage_started_at` is when its present stage began."""
 
     number: int
     worker: str
     started_at: datetime
     finished_at: datetime | None = None
     error: Problem | None = None
+    stage_started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from api.app import create_app
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import QuestionTooLongError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
@@ -194,6 +195,7 @@ class Service:
     queue: FakeQueue = field(default_factory=FakeQueue)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     retriever: FakeRetriever = field(default_factory=FakeRetriever)
     answerer: FakeAnswerer = field(default_factory=FakeAnswerer)
@@ -208,6 +210,7 @@ class Service:
             queue=self.queue,
             vectors=self.vectors,
             lexical=self.lexical,
+            passwords=self.passwords,
             max_upload_bytes=self.max_upload_bytes,
             clock=self.clock,
         )
