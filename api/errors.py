@@ -23,6 +23,7 @@ from kb.errors import (
     InvalidNameError,
     JobCancelledError,
     JobNotFoundError,
+    JobPausedError,
     JobStateError,
     KbError,
     PageNotFoundError,
@@ -82,6 +83,7 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
     UnsupportedFormatError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     BackendError: HTTPStatus.SERVICE_UNAVAILABLE,
     JobCancelledError: HTTPStatus.CONFLICT,
+    JobPausedError: HTTPStatus.CONFLICT,
     ConfigurationError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 """The status of a class, or of the nearest class above it."""

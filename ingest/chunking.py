@@ -84,7 +84,10 @@ class Chunker:
         chunks: list[Chunk] = []
         for section in self._merge_tiny(self._split_sections(parsed.pages)):
             for draft in self._pack(section):
-                chunks.extend(self._finish(draft, document_id, generation, first_index=len(chunks)))
+                last = chunks[-1].spans[-1] if chunks else None
+                chunks.extend(
+                    self._finish(draft, document_id, generation, first_index=len(chunks), last=last)
+                )
         return chunks
 
     # -- sections
@@ -233,9 +236,12 @@ class Chunker:
 
     # -- finishing
     def _finish(
-        self, draft: _Draft, document_id: str, generation: int, *, first_index: int
+        self, draft: _Draft, document_id: str, generation: int, *, first_index: int, last: Span | None
     ) -> Iterator[Chunk]:
-        """Yield the draft as a chunk; as several in the rare case that joining cost too much."""
+        """Yield the draft as a chunk; as several in the rare case that joining cost too much.
+
+        `last` is the slice that the chunk before ends with: nothing is yielded that stands in it already.
+        """
         waiting = [draft]
         index = first_index
         while waiting:
@@ -252,6 +258,9 @@ class Chunker:
                     _Draft(draft.path, draft.header, draft.units[middle:]),
                 ]
                 continue
+            if last and _ends_within(spans[-1], last):
+                continue
+            last = spans[-1]
             if tokens > self._max:
                 context, tokens = "", self._count(text)
             yield Chunk(
@@ -343,6 +352,11 @@ def _join_spans(units: Sequence[_Unit]) -> tuple[Span, ...]:
                 continue
         spans.append(Span(unit.page.page_number, unit.char_start, unit.char_end))
     return tuple(spans)
+
+
+def _ends_within(span: Span, last: Span) -> bool:
+    """Return whether `span`, of a later chunk, ends no later than `last`: it repeats what stands there."""
+    return span.page_number == last.page_number and span.char_end <= last.char_end
 
 
 def _records(units: Sequence[_Unit]) -> tuple[Mapping[str, str], ...]:

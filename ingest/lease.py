@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 
 import structlog
@@ -34,6 +34,7 @@ class JobLease:
         lease_s: float,
         clock: Callable[[], datetime],
         should_stop: Callable[[], bool],
+        pause_after_s: float,
     ) -> None:
         """Hold the lease that `Catalog.start_attempt` has taken."""
         self._catalog = catalog
@@ -41,6 +42,8 @@ class JobLease:
         self._lease_s = lease_s
         self._clock = clock
         self._should_stop = should_stop
+        self._pause_after = timedelta(seconds=pause_after_s)
+        self._entered_at = clock()
         self._state = DocumentState.PARSING
         self._stage = "parsing"
         self._pages = (0, 0)
@@ -63,9 +66,10 @@ class JobLease:
         """True when the job is not ours any more: cancelled, deleted, or in other hands."""
         return self._ended.is_set()
 
-    def enter(self, state: DocumentState, stage: str, *, page_count: int) -> None:
+    def enter(self, state: DocumentState, stage: str, *, page_count: int, pages_done: int = 0) -> None:
         """Report a new stage at once; raises like `check`."""
-        self._state, self._stage, self._pages = state, stage, (0, page_count)
+        self._state, self._stage, self._pages = state, stage, (pages_done, page_count)
+        self._entered_at = self._clock()
         self._report()
         self.check()
 
@@ -81,6 +85,16 @@ class JobLease:
         """Raise `JobCancelledError` when the work must end now."""
         if self.should_end():
             raise JobCancelledError(f"job {self._job_id!r} was told to stop")
+
+    def should_pause(self) -> bool:
+        """Return whether this stage has had its time while other jobs wait for a worker."""
+        if self._clock() - self._entered_at < self._pause_after:
+            return False
+        try:
+            return self._catalog.has_waiting_jobs(besides=self._job_id)
+        except BackendError as error:
+            _log.warning("waiting_jobs_unknown", job_id=self._job_id, code=error.code)
+            return False
 
     def _report(self) -> None:
         pages_done, page_count = self._pages

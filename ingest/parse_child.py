@@ -1,12 +1,15 @@
-"""The disposable process that parses one file: `python -m ingest.parse_child`, started by SubprocessReader.
+"""The disposable process that parses a file or a range of its pages: `python -m ingest.parse_child`.
 
-It reads one line of JSON (`ParseRequest`) from its input, writes a line `done total` per page to its
-output and the outcome as JSON to the file `result_path`. It ends by itself when its input is closed,
-so that it never outlives its parent.
+SubprocessReader starts it. It reads one line of JSON (`ParseRequest`) from its input, writes lines to its
+output (`@N` before page N is read, `@0` before anything that concerns the whole document, `done total`
+after each page) and the outcome as JSON to the file `result_path`. Anything more on its input asks it to
+stop after the current page. It ends by itself when its input is closed, so that it never outlives its
+parent.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -15,20 +18,39 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from ingest.formats import CSV, DOCX, EMAIL, HTML, IMAGES, MARKDOWN, PDF, PPTX, XLSX, XML, detect_media_type
+from ingest.lines import PageContent
+from ingest.page_store import PageStore, count_text_bytes
+from ingest.paged import PagedParser, PageSource, damaged_page
 from ingest.parsed_json import to_json
-from kb.errors import DamagedFileError, DocumentError, ParseMemoryError, TooManyPagesError
+from kb.errors import (
+    DamagedFileError,
+    DocumentError,
+    ParseMemoryError,
+    ParseTimeoutError,
+    TooManyPagesError,
+)
 from kb.offline import go_offline
 from kb.ports import Parser
-from kb.types import ParsedDocument
 
 MAX_OPEN_FILES = 128
 MAX_OUTPUT_BYTES = 1024**3
 OCR_THREADS = 2
+# A range is 64 pages of text or 8 that need OCR, whose libraries keep what each page made them allocate.
+RANGE_COST = 64
+OCR_PAGE_COST = 8
+_REASONS = {
+    ParseTimeoutError.code: "it takes too long",
+    ParseMemoryError.code: "it needs too much memory",
+    DamagedFileError.code: "it ends the process that reads it",
+}
+# Many pages laid out beside the OCR models would not fit in the memory limit.
+_MAX_PAGES_BESIDE_READING = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +63,8 @@ class ParseRequest:
     memory_bytes: int
     max_pages: int
     ocr: bool
+    pages_folder: str
+    max_text_bytes: int
     password: str | None = None
 
     def to_line(self) -> str:
@@ -109,38 +133,128 @@ def limit_process(*, memory_bytes: int) -> None:
     _lower(resource.RLIMIT_AS, _mapped_bytes() + memory_bytes)
 
 
-def parse(request: ParseRequest, progress_stream: TextIO) -> dict[str, Any]:
-    """Return the outcome: `{"document": …}` or `{"error": {code, message, next_step}}`."""
+class Progress:
+    """What the process tells its parent while it works."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def begin_page(self, page_number: int) -> None:
+        """Say which page is read from now on; 0 for the document as a whole."""
+        self._say(f"@{page_number}")
+
+    def report(self, done: int, total: int) -> None:
+        """Say how many pages are read."""
+        self._say(f"{done} {total}")
+
+    def _say(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def parse(request: ParseRequest, progress: Progress, *, should_stop: Callable[[], bool]) -> dict[str, Any]:
+    """Return the outcome.
+
+    `{"document": …}`, `{"error": {code, message, next_step}}`, or, of a file that is read in ranges,
+    `{"more": true}` and `{"bad_page": number}`: a page that this process had no memory for.
+    """
     path = Path(request.path)
-
-    def report(done: int, total: int) -> None:
-        progress_stream.write(f"{done} {total}\n")
-        progress_stream.flush()
-
     try:
         media_type = detect_media_type(path, request.name)
         parser = build_parser(media_type, max_pages=request.max_pages, ocr=request.ocr)
         limit_process(memory_bytes=request.memory_bytes)
-        parsed: ParsedDocument = parser.parse(
-            path, name=request.name, password=request.password, progress=report
-        )
+        if isinstance(parser, PagedParser):
+            return _parse_range(parser, request, progress, should_stop)
+        parsed = parser.parse(path, name=request.name, password=request.password, progress=progress.report)
+        if (
+            sum(len(page.text.encode("utf-8", "surrogatepass")) for page in parsed.pages)
+            > request.max_text_bytes
+        ):
+            raise _too_much_text(request)
         return {"document": to_json(parsed)}
-    except DocumentError as error:
-        return _error(error)
-    except MemoryError:
-        gc.collect()
-        return _error(
-            ParseMemoryError(f"{request.name!r} needs more memory than {request.memory_bytes} bytes")
-        )
-    except RecursionError:
-        return _error(DamagedFileError(f"{request.name!r} is nested too deeply"))
     except Exception as error:
-        # The file decides what its parser meets: whatever a library raises is about the file.
-        if _is_memory(error):
-            return _error(
-                ParseMemoryError(f"{request.name!r} needs more memory than {request.memory_bytes} bytes")
-            )
-        return _error(DamagedFileError(f"{request.name!r} cannot be parsed ({type(error).__name__})"))
+        return _error(_as_document_error(error, request))
+
+
+def _parse_range(
+    parser: PagedParser, request: ParseRequest, progress: Progress, should_stop: Callable[[], bool]
+) -> dict[str, Any]:
+    """Read pages that are not stored yet; lay the document out if none is missing after that."""
+    store = PageStore(Path(request.pages_folder))
+    damaged = store.load_damaged()
+    stored = store.list_pages()
+    text_bytes = sum(stored.values())
+    done = set(stored) | set(damaged)
+    cost = 0
+    with parser.open(Path(request.path), name=request.name, password=request.password) as source:
+        total = source.page_count
+        progress.report(min(len(done), total), total)
+        missing = [number for number in range(1, total + 1) if number not in done]
+        for index, number in enumerate(missing):
+            if index and (cost >= RANGE_COST or should_stop()):
+                return {"more": True}
+            progress.begin_page(number)
+            content = _read_page(source, number)
+            if content is None:
+                return {"bad_page": number}
+            store.add_page(content)
+            cost += OCR_PAGE_COST if content.ocr_confidence is not None else 1
+            text_bytes += count_text_bytes(content)
+            if text_bytes > request.max_text_bytes:
+                raise _too_much_text(request)
+            progress.report(total - len(missing) + index + 1, total)
+        if missing and total > _MAX_PAGES_BESIDE_READING:
+            return {"more": True}
+        progress.begin_page(0)
+        pages = store.load_pages()
+        if not pages and damaged:
+            raise _page_error(request, damaged[min(damaged)])
+        contents = [
+            pages[number] if number in pages else damaged_page(number, _REASONS[damaged[number]])
+            for number in range(1, total + 1)
+        ]
+        return {"document": to_json(source.assemble(contents))}
+
+
+def _page_error(request: ParseRequest, code: str) -> DocumentError:
+    """Return the error of a document of which no page can be read."""
+    error = next(
+        kind for kind in (ParseTimeoutError, ParseMemoryError, DamagedFileError) if kind.code == code
+    )
+    return error(f"no page of {request.name!r} can be read: {_REASONS[code]}")
+
+
+def _read_page(source: PageSource, number: int) -> PageContent | None:
+    """Return the page, empty with a warning if it makes its reader fail; None for lack of memory."""
+    try:
+        return source.read_page(number)
+    except Exception as error:
+        if isinstance(error, MemoryError) or _is_memory(error):
+            return None
+        if isinstance(error, DocumentError) and source.page_count == 1:
+            raise
+        return damaged_page(number, type(error).__name__)
+
+
+def _too_much_text(request: ParseRequest) -> DocumentError:
+    return TooManyPagesError(
+        f"{request.name!r} holds more than {request.max_text_bytes} bytes of text",
+        next_step="Split the document, or raise KB_MAX_TEXT_BYTES.",
+    )
+
+
+def _as_document_error(error: Exception, request: ParseRequest) -> DocumentError:
+    """Return the error as one about the file: it decides what its parser meets, whatever a library raises."""
+    if isinstance(error, DocumentError):
+        return error
+    if isinstance(error, MemoryError) or _is_memory(error):
+        gc.collect()
+        return ParseMemoryError(f"{request.name!r} needs more memory than {request.memory_bytes} bytes")
+    if isinstance(error, RecursionError):
+        return DamagedFileError(f"{request.name!r} is nested too deeply")
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return TooManyPagesError(f"the text of {request.name!r} exceeds the output limit")
+    return DamagedFileError(f"{request.name!r} cannot be parsed ({type(error).__name__})")
 
 
 def main() -> int:
@@ -151,8 +265,9 @@ def main() -> int:
     progress_stream = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     request = ParseRequest(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    outcome = parse(request, progress_stream)
+    told_to_stop = threading.Event()
+    threading.Thread(target=_follow_parent, args=(told_to_stop,), daemon=True).start()
+    outcome = parse(request, Progress(progress_stream), should_stop=told_to_stop.is_set)
     result = Path(request.result_path)
     try:
         with result.open("w", encoding="utf-8", errors="surrogatepass") as file:
@@ -164,11 +279,11 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
-    """Kill this process and its children when the parent closes the input or dies."""
+def _follow_parent(told_to_stop: threading.Event) -> None:
+    """Note what the parent says; kill this process and its children when it closes the input or dies."""
     # Not by sys.stdin: a thread that waits there holds a lock that the interpreter needs to end.
     while os.read(0, 4096):
-        pass
+        told_to_stop.set()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

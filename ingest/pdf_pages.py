@@ -14,6 +14,7 @@ import pypdfium2.raw as pdfium_c
 from ingest.characters import clean_line, count_words, undecodable_share
 from ingest.lines import PageContent, PlacedTable, TextLine
 from ingest.ocr import OcrEngine
+from ingest.paged import damaged_page
 from ingest.parsers.image import lines_from_picture
 from ingest.pdf_glyphs import make_line, page_transform, read_glyphs, split_at_gaps
 from ingest.pdf_repair import read_repaired_lines
@@ -59,19 +60,18 @@ class PdfPageReader:
         self._password = password
         self._engine = engine
 
-    def read(self, page_number: int, *, outline: dict[str, int]) -> PageContent:
+    def read(self, page_number: int) -> PageContent:
         """Return what stands on the page; a page that cannot be loaded is empty with a warning."""
         try:
             page = _load_page(self._document, page_number)
         except pypdfium2.PdfiumError as error:
-            warning = f"page_damaged: page {page_number} cannot be read ({error})"
-            return PageContent(page_number, 0.0, 0.0, (), source=TextSource.NONE, warnings=(warning,))
+            return damaged_page(page_number, str(error))
         try:
-            return self._read(page, page_number, outline)
+            return self._read(page, page_number)
         finally:
             page.close()
 
-    def _read(self, page: Any, page_number: int, outline: dict[str, int]) -> PageContent:
+    def _read(self, page: Any, page_number: int) -> PageContent:
         reading, width, height = _read_text_layer(page, page_number)
         unmapped_doubt = reading.unmapped > _UNMAPPED_LIMIT or reading.undecodable > _UNDECODABLE_LIMIT
         doubtful = bool(reading.text) and unmapped_doubt
@@ -96,7 +96,6 @@ class PdfPageReader:
             undecodable=round(reading.undecodable, 4),
             ocr_confidence=reading.confidence,
             warnings=tuple(reading.warnings),
-            outline=outline,
         )
 
     def _repair(self, reading: _Reading, page_number: int) -> bool:

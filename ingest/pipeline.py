@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-import numpy as np
 import structlog
 
 from ingest.chunking import Chunker
+from ingest.indexing import ChunkIndexer
 from ingest.lease import JobLease
 from ingest.warnings import summarise_warnings
 from kb.errors import (
@@ -20,31 +20,32 @@ from kb.errors import (
     DocumentError,
     JobCancelledError,
     JobNotFoundError,
+    JobPausedError,
     NoTextFoundError,
 )
 from kb.ports import (
     Catalog,
     DocumentReader,
     Embedder,
-    LexicalEntry,
     LexicalIndex,
     Passwords,
     SourceFiles,
-    VectorRecord,
-    Vectors,
+    StoredChunks,
     VectorStore,
 )
-from kb.types import Chunk, DocumentState, Job, Problem
+from kb.types import Document, DocumentState, Job, ParsedDocument, Problem
 
 _log = structlog.get_logger(__name__)
-
-_ROWS_PER_WRITE = 512
 
 WORKER_STOPPED = Problem("worker_stopped", "the worker was stopped; the job goes on with the next one")
 
 
 def _never() -> bool:
     return False
+
+
+def _ignore(pages_done: int, page_count: int) -> None:
+    """Keep the progress that is shown."""
 
 
 class IngestPipeline:
@@ -69,8 +70,12 @@ class IngestPipeline:
         max_attempts: int,
         batch_size: int,
         clock: Callable[[], datetime],
+        pause_after_s: float = 10.0,
     ) -> None:
-        """`chunker` must count with `embedder` and stay within its `max_tokens`."""
+        """`chunker` must count with `embedder` and stay within its `max_tokens`.
+
+        A stage that takes longer than `pause_after_s` lets other jobs go first.
+        """
         self._catalog = catalog
         self._files = files
         self._reader = reader
@@ -81,15 +86,19 @@ class IngestPipeline:
         self._passwords = passwords
         self._lease_s = lease_s
         self._max_attempts = max_attempts
-        self._batch_size = batch_size
+        self._indexer = ChunkIndexer(
+            embedder=embedder, vectors=vectors, lexical=lexical, batch_size=batch_size
+        )
         self._clock = clock
+        self._pause_after_s = pause_after_s
 
     def run(self, job_id: str, *, worker: str, should_stop: Callable[[], bool] = _never) -> None:
         """Run the job to its end, or do nothing if there is nothing to do.
 
         How it ended stands in the catalog. Raises `BackendError` when a dependency failed; the job
-        is queued again and may be run again later. Once `should_stop` turns true the job is given
-        back to the queue within a few seconds.
+        is queued again and may be run again later. Raises `JobPausedError` when the job lets others go
+        first: it is queued, and shall be submitted again behind them. Once `should_stop` turns true the
+        job is given back to the queue within a few seconds.
         """
         with structlog.contextvars.bound_contextvars(job_id=job_id):
             try:
@@ -115,6 +124,7 @@ class IngestPipeline:
             lease_s=self._lease_s,
             clock=self._clock,
             should_stop=should_stop,
+            pause_after_s=self._pause_after_s,
         )
         try:
             with lease:
@@ -131,6 +141,10 @@ class IngestPipeline:
                 return
             _log.info("job_cancelled")
             self._leave(job.id)
+        except JobPausedError:
+            _log.info("job_paused")
+            self._catalog.pause_job(job.id, now=self._clock())
+            raise
         except BackendError as error:
             _log.warning("job_released", code=error.code)
             with suppress(BackendError):
@@ -159,62 +173,56 @@ class IngestPipeline:
         document = replace(
             self._catalog.get_document(job.collection_id, job.document_id), generation=job.generation
         )
-        lease.enter(DocumentState.PARSING, "parsing", page_count=0)
-        parsed = self._reader.read(
-            self._files.get_path(document.sha256),
-            name=document.name,
-            password=self._passwords.find(job.id),
-            progress=lease.advance,
-            is_cancelled=lease.should_end,
-        )
-        lease.check()
-        self._catalog.save_parsed(job.id, parsed, now=self._clock())
+        parsed = self._parse(document, lease, password=self._passwords.find(job.id))
+        warnings = summarise_warnings(parsed)
         page_count = len(parsed.pages)
         chunks = self._chunker.chunk(parsed, document_id=document.id, generation=job.generation)
         if not chunks:
             raise NoTextFoundError(f"no text was found in {document.name!r} ({page_count} pages)")
+        stored = self._catalog.find_stored_chunks(job.id, chunks)
+        if stored is not StoredChunks.SAME:
+            self._catalog.save_parsed(job.id, parsed, now=self._clock())
+        del parsed  # as large as all that follows together
         lease.enter(DocumentState.EMBEDDING, "embedding", page_count=page_count)
         self._catalog.claim_fingerprint(
             job.collection_id, fingerprint=self._embedder.fingerprint, dimension=self._embedder.dimension
         )
         self._vectors.ensure_collection(job.collection_id, dimension=self._embedder.dimension)
-        if len(job.attempts) > 1:
-            # an earlier attempt may have cut the text otherwise and left more rows than now
-            self._vectors.delete_document(job.collection_id, document.key)
-            self._lexical.delete_document(job.collection_id, document.key)
-        self._catalog.save_chunks(job.id, chunks)
-        vectors = self._embed(chunks, lease, page_count=page_count)
-        lease.enter(DocumentState.EMBEDDING, "writing", page_count=page_count)
-        for rows in _slices(len(chunks), _ROWS_PER_WRITE):
-            lease.check()
-            self._write(job.collection_id, document.key, chunks[rows], vectors[rows])
-            lease.advance(page_count * rows.stop // len(chunks), page_count)
+
+        def advance(count: int) -> None:
+            lease.advance(page_count * count // len(chunks), page_count)
+
+        if stored is StoredChunks.SAME:
+            self._indexer.complete(job.collection_id, document.key, chunks, lease=lease, done=advance)
+        else:
+            if stored is StoredChunks.OTHER:
+                # an earlier attempt has cut the text otherwise; the ids are the same
+                self._indexer.remove(job.collection_id, document.key)
+            self._catalog.save_chunks(job.id, chunks)
+            self._indexer.add(job.collection_id, document.key, chunks, lease=lease, done=advance)
         lease.check()
         _log.info("document_written", pages=page_count, chunks=len(chunks))
-        return summarise_warnings(parsed)
+        return warnings
 
-    def _embed(self, chunks: Sequence[Chunk], lease: JobLease, *, page_count: int) -> Vectors:
-        """Return one row per chunk, in order; batches hold texts of like length, so that little is padded."""
-        longest_first = sorted(range(len(chunks)), key=lambda index: -chunks[index].token_count)
-        vectors = np.empty((len(chunks), self._embedder.dimension), dtype=np.float32)
-        for batch in _slices(len(chunks), self._batch_size):
-            lease.check()
-            indexes = longest_first[batch]
-            vectors[indexes] = self._embedder.embed_passages([chunks[i].indexed_text for i in indexes])
-            lease.advance(page_count * batch.stop // len(chunks), page_count)
-        return vectors
-
-    def _write(self, collection_id: str, key: str, chunks: Sequence[Chunk], vectors: Vectors) -> None:
-        self._vectors.upsert(
-            collection_id,
-            [
-                VectorRecord(chunk.id, key, vector, language=chunk.language)
-                for chunk, vector in zip(chunks, vectors, strict=True)
-            ],
+    def _parse(self, document: Document, lease: JobLease, *, password: str | None) -> ParsedDocument:
+        """Return the pages; of a job that paused while it was embedding they are read from the cache."""
+        was_embedding = document.state is DocumentState.EMBEDDING
+        lease.enter(
+            document.state if was_embedding else DocumentState.PARSING,
+            "embedding" if was_embedding else "parsing",
+            page_count=document.page_count,
+            pages_done=document.pages_done,
         )
-        self._lexical.upsert(
-            collection_id, [LexicalEntry(chunk.id, key, chunk.indexed_text) for chunk in chunks]
+        parsed = self._reader.read(
+            self._files.get_path(document.sha256),
+            name=document.name,
+            password=password,
+            progress=_ignore if was_embedding else lease.advance,
+            is_cancelled=lease.should_end,
+            should_pause=lease.should_pause,
         )
+        lease.check()
+        return parsed
 
     def _leave(self, job_id: str) -> None:
         """Say that this worker writes no more for a job that was cancelled, deleted or taken over."""
@@ -235,13 +243,7 @@ class IngestPipeline:
         """Remove what this job replaced; what fails here is removed by a later sweep."""
         try:
             for collection_id, key in self._catalog.list_garbage():
-                self._vectors.delete_document(collection_id, key)
-                self._lexical.delete_document(collection_id, key)
+                self._indexer.remove(collection_id, key)
                 self._catalog.forget_garbage(collection_id, key)
         except BackendError as error:
             _log.warning("garbage_left", code=error.code)
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))

@@ -1,20 +1,19 @@
-"""SubprocessReader: parses a file in a disposable process, so that a bad file ends only that process."""
+"""SubprocessReader: parses a file in disposable processes, so that a bad file or page ends only those."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from ingest.child_process import ChildEnd, EndedBy, run_child
+from ingest.page_cache import PageCache
+from ingest.page_store import PageStore
 from ingest.parse_child import ParseRequest
 from ingest.parsed_json import from_json
 from kb.errors import (
@@ -23,6 +22,7 @@ from kb.errors import (
     EmptyFileError,
     GarbledTextError,
     JobCancelledError,
+    JobPausedError,
     NoTextFoundError,
     ParseMemoryError,
     ParseTimeoutError,
@@ -47,29 +47,48 @@ _ERRORS: dict[str, type[DocumentError]] = {
         UnsupportedFormatError,
     )
 }
-_TICK_S = 0.2
-_CANCEL_CHECK_S = 0.5
-_OUT_OF_MEMORY = (b"bad_alloc", b"memoryerror", b"cannot allocate memory", b"out of memory")
-_KEPT_STDERR_BYTES = 65536
-# Each library would otherwise start a thread per core and reserve address space for each.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "2",
-    "PYTHONUNBUFFERED": "1",
-    "PYTHONIOENCODING": "utf-8",
+_PAGE_ERRORS = {
+    EndedBy.PAGE_TIME: ParseTimeoutError.code,
+    EndedBy.MEMORY: ParseMemoryError.code,
+    EndedBy.CRASH: DamagedFileError.code,
 }
+_MAX_DEATHS = 24
+_MAX_TEXT_BYTES = 64 * 1024**2
+
+_log = structlog.get_logger(__name__)
 
 
 class SubprocessReader:
-    """Starts one process per document; may be used from several threads."""
+    """Starts a process per range of pages, or per document without pages; for any number of threads.
 
-    def __init__(self, *, timeout_s: float, memory_bytes: int, max_pages: int, ocr: bool) -> None:
+    A page that ends its process is left out with the warning `page_damaged`, once it has had a fresh
+    process for itself. With a `cache` whatever was read is kept, and never read twice.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        memory_bytes: int,
+        max_pages: int,
+        ocr: bool,
+        page_timeout_s: float = 120.0,
+        max_text_bytes: int = _MAX_TEXT_BYTES,
+        cache: PageCache | None = None,
+        keep_from_s: float = 2.0,
+    ) -> None:
+        """`timeout_s` and `memory_bytes` hold for each process, `max_text_bytes` for the document.
+
+        What was read in less than `keep_from_s` is not kept once the document is complete.
+        """
+        self._keep_from_s = keep_from_s
         self._timeout_s = timeout_s
+        self._page_timeout_s = page_timeout_s
         self._memory_bytes = memory_bytes
         self._max_pages = max_pages
+        self._max_text_bytes = max_text_bytes
         self._ocr = ocr
+        self._cache = cache
 
     def read(
         self,
@@ -79,6 +98,7 @@ class SubprocessReader:
         password: str | None,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
+        should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         """See the port; `memory_bytes` comes on top of what the libraries map when they are loaded."""
         if not path.is_file():
@@ -87,112 +107,111 @@ class SubprocessReader:
             )
         if is_cancelled():
             raise JobCancelledError(f"parsing of {name!r} was cancelled")
-        with tempfile.TemporaryDirectory(prefix="kb-parse-") as folder:
-            request = ParseRequest(
-                path=str(path.absolute()),
-                name=name,
-                result_path=str(Path(folder) / "result.json"),
-                memory_bytes=self._memory_bytes,
-                max_pages=self._max_pages,
-                ocr=self._ocr,
-                password=password,
-            )
-            with (Path(folder) / "stderr").open("w+b") as stderr, _start(folder, stderr) as child:
-                self._follow(child, request, progress, is_cancelled)
-                stderr.seek(0)
-                return self._outcome(child.returncode, request, stderr.read(_KEPT_STDERR_BYTES))
+        with self._open_store(path) as (folder, is_kept):
+            store = PageStore(folder)
+            # What an encrypted file says is given to nobody without the password.
+            kept = store.find_parsed() if is_kept and password is None else None
+            if kept is not None:
+                progress(len(kept.pages), len(kept.pages))
+                return kept
+            started_s = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="kb-parse-") as scratch:
+                request = ParseRequest(
+                    path=str(path.absolute()),
+                    name=name,
+                    result_path=str(Path(scratch) / "result.json"),
+                    memory_bytes=self._memory_bytes,
+                    max_pages=self._max_pages,
+                    ocr=self._ocr,
+                    pages_folder=str(folder.absolute()),
+                    max_text_bytes=self._max_text_bytes,
+                    password=password,
+                )
+                raw = self._read_ranges(
+                    request,
+                    store,
+                    progress=progress,
+                    is_cancelled=is_cancelled,
+                    should_pause=should_pause,
+                    is_kept=is_kept,
+                )
+            if is_kept:
+                if time.monotonic() - started_s < self._keep_from_s:
+                    store.clear()
+                elif password is None:
+                    store.save_parsed(raw)
+        if self._cache is not None:
+            self._cache.prune()
+        return from_json(raw)
 
-    def _follow(
+    def _read_ranges(
         self,
-        child: subprocess.Popen[bytes],
         request: ParseRequest,
+        store: PageStore,
+        *,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
-    ) -> None:
-        """Pass on progress until the child ends; raises on the time limit and on cancellation."""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        deadline = time.monotonic() + self._timeout_s
-        next_check = time.monotonic() + _CANCEL_CHECK_S
-        # A child that died at once breaks the pipe; how it died says more than the pipe does.
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(request.to_line().encode())
-            child.stdin.flush()
-        os.set_blocking(child.stdout.fileno(), False)
-        pending = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ)
-            while True:
-                if selector.select(_TICK_S):
-                    piece = child.stdout.read(65536)
-                    if piece == b"":
-                        break
-                    *lines, pending = (pending + (piece or b"")).split(b"\n")
-                    _report(lines, progress)
-                now = time.monotonic()
-                if now >= next_check:
-                    if is_cancelled():
-                        raise JobCancelledError(f"parsing of {request.name!r} was cancelled")
-                    next_check = now + _CANCEL_CHECK_S
-                if now >= deadline:
-                    raise ParseTimeoutError(
-                        f"parsing {request.name!r} took longer than {self._timeout_s:g} s"
-                    )
-        try:
-            child.wait(timeout=max(deadline - time.monotonic(), _TICK_S))
-        except subprocess.TimeoutExpired:
-            raise ParseTimeoutError(
-                f"parsing {request.name!r} took longer than {self._timeout_s:g} s"
-            ) from None
-
-    def _outcome(self, returncode: int, request: ParseRequest, stderr: bytes) -> ParsedDocument:
-        result = Path(request.result_path)
-        if returncode == 0 and result.is_file():
-            outcome: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        should_pause: Callable[[], bool],
+        is_kept: bool,
+    ) -> dict[str, Any]:
+        """Run processes until one has the whole document; returns it in the form of `ingest.parsed_json`."""
+        damaged = store.load_damaged()
+        pages_read = deaths = suspect = 0
+        while True:
+            store.drop_torn_line()
+            can_pause = is_kept and pages_read > 0
+            if can_pause and should_pause():
+                raise JobPausedError(f"parsing of {request.name!r} goes on later")
+            end = run_child(
+                request,
+                timeout_s=self._timeout_s,
+                page_timeout_s=min(self._page_timeout_s, self._timeout_s),
+                progress=progress,
+                is_cancelled=is_cancelled,
+                should_pause=should_pause if is_kept else lambda: False,
+            )
+            pages_read += end.pages_read
+            outcome = end.outcome or {}
             if "document" in outcome:
-                return from_json(outcome["document"])
-            error = outcome["error"]
-            raise _ERRORS.get(error["code"], DocumentError)(error["message"], next_step=error["next_step"])
-        said = stderr.lower()
-        # The kernel's out-of-memory killer sends SIGKILL; our own kill never gets here.
-        if returncode == -signal.SIGKILL or any(words in said for words in _OUT_OF_MEMORY):
-            raise ParseMemoryError(f"{request.name!r} needs more memory than {request.memory_bytes} bytes")
-        if returncode < 0:
-            how = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else str(returncode)
-            raise DamagedFileError(f"parsing {request.name!r} ended its process ({how})")
-        raise DamagedFileError(f"parsing {request.name!r} ended without a result (status {returncode})")
+                document: dict[str, Any] = outcome["document"]
+                return document
+            if "error" in outcome:
+                error = outcome["error"]
+                raise _ERRORS.get(error["code"], DocumentError)(
+                    error["message"], next_step=error["next_step"]
+                )
+            if outcome.get("more") or end.ended_by is EndedBy.PAUSE:
+                continue
+            page = int(outcome.get("bad_page", end.page))
+            code = ParseMemoryError.code if "bad_page" in outcome else _PAGE_ERRORS.get(end.ended_by)
+            deaths += 1
+            if not page or code is None or deaths > _MAX_DEATHS:
+                raise self._as_error(end, request)
+            _log.warning("page_ended_its_process", page_number=page, code=code, detail=end.detail)
+            # Another page may be to blame that was read before in the same process, unless time ran out.
+            if end.pages_read and page != suspect and code != ParseTimeoutError.code:
+                suspect = page
+                continue
+            damaged[page] = code
+            store.save_damaged(damaged)
 
+    @contextlib.contextmanager
+    def _open_store(self, path: Path) -> Iterator[tuple[Path, bool]]:
+        """Yield a folder for what is read, and whether it outlives this call."""
+        if self._cache is not None:
+            # The limits decide which pages count as damaged.
+            variant = f"ocr={self._ocr} {self._memory_bytes} {self._timeout_s:g} {self._page_timeout_s:g}"
+            with self._cache.open(path, variant=variant) as folder:
+                if folder is not None:
+                    yield folder, True
+                    return
+        with tempfile.TemporaryDirectory(prefix="kb-pages-") as folder_name:
+            yield Path(folder_name), False
 
-@contextlib.contextmanager
-def _start(folder: str, stderr: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the child in a session of its own; whatever is left of it is killed at the end."""
-    root = str(Path(__file__).resolve().parents[1])
-    python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ingest.parse_child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        cwd=folder,
-        env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": python_path},
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-
-
-def _report(lines: list[bytes], progress: PageProgress) -> None:
-    """Pass on the last progress line; earlier ones are out of date already."""
-    for line in reversed(lines):
-        done, _, total = line.partition(b" ")
-        if done.isdigit() and total.isdigit():
-            progress(int(done), int(total))
-            return
+    def _as_error(self, end: ChildEnd, request: ParseRequest) -> DocumentError:
+        name = request.name
+        if end.ended_by in (EndedBy.TIME, EndedBy.PAGE_TIME):
+            return ParseTimeoutError(f"parsing {name!r} took longer than {self._timeout_s:g} s")
+        if end.ended_by is EndedBy.CRASH:
+            return DamagedFileError(f"parsing {name!r} ended its process ({end.detail})")
+        return ParseMemoryError(f"{name!r} needs more memory than {request.memory_bytes} bytes")

@@ -49,7 +49,7 @@ def build(
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(settings.resolved_database_url)
     catalog.migrate()
-    files = DiskFiles(settings.data_dir / "files")
+    files = _build_files(settings)
     vectors = ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL"))
     lexical = FtsLexicalIndex(settings.data_dir / "lexical.sqlite")
     queue = CeleryIngestQueue(redis_url=_require(settings.redis_url, "KB_REDIS_URL"))
@@ -104,6 +104,7 @@ def build(
 def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> IngestPipeline:
     """Wire the ingest pipeline for a worker process; call it after the fork."""
     from ingest.chunking import Chunker
+    from ingest.page_cache import PageCache
     from ingest.pipeline import IngestPipeline
     from ingest.reader import SubprocessReader
 
@@ -113,12 +114,15 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
     embedder = embedder or build_embedder(settings)
     return IngestPipeline(
         catalog=catalog,
-        files=DiskFiles(settings.data_dir / "files"),
+        files=_build_files(settings),
         reader=SubprocessReader(
             timeout_s=settings.parse_timeout_s,
             memory_bytes=settings.parse_memory_bytes,
             max_pages=settings.max_pages,
             ocr=settings.ocr,
+            page_timeout_s=settings.page_timeout_s,
+            max_text_bytes=settings.max_text_bytes,
+            cache=PageCache(_parsed_dir(settings), max_bytes=settings.parse_cache_bytes),
         ),
         embedder=embedder,
         vectors=ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL")),
@@ -134,6 +138,14 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
         batch_size=settings.embedder_batch_size,
         clock=now_utc,
     )
+
+
+def _build_files(settings: Settings) -> DiskFiles:
+    return DiskFiles(settings.data_dir / "files", derived=_parsed_dir(settings))
+
+
+def _parsed_dir(settings: Settings) -> Path:
+    return settings.data_dir / "parsed"
 
 
 def build_embedder(settings: Settings) -> Embedder:

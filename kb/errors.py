@@ -28,6 +28,7 @@ KbError
 │   ├── QueueUnavailableError
 │   └── GeneratorUnavailableError
 ├── JobCancelledError              somebody asked the job to stop        -> marked cancelled
+├── JobPausedError                 the job lets others go first          -> goes on later
 └── ConfigurationError             the installation is wrong             -> refuse to start, or 500
     ├── SettingsError
     ├── ModelMissingError
@@ -272,6 +273,12 @@ class JobCancelledError(KbError):
     """Somebody asked this job to stop."""
 
     code = "cancelled"
+
+
+class JobPausedError(KbError):
+    """The job lets others go first; what is done so far is kept."""
+
+    code = "paused"
 
 
 class ConfigurationError(KbError):

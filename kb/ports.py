@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -58,6 +59,14 @@ class LexicalEntry:
     text: str
 
 
+class StoredChunks(Enum):
+    """What the catalog holds of a job's chunks."""
+
+    NONE = auto()
+    SAME = auto()
+    OTHER = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """Bytes that are safe on disk."""
@@ -85,11 +94,14 @@ class DocumentReader(Protocol):
         password: str | None,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
+        should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         """Return the parsed document.
 
         Raises a `DocumentError` (time and memory limits included), or `JobCancelledError` within
-        a few seconds after `is_cancelled` turns true.
+        a few seconds after `is_cancelled` turns true. Once `should_pause` turns true it may raise
+        `JobPausedError`: never before it has got ahead, and what was read is not read again by the
+        next call for the same file.
         """
         ...
 
@@ -195,6 +207,10 @@ class VectorStore(Protocol):
         """Remove the collection's space; an unknown one is no error."""
         ...
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        """Return the ids of the chunks stored with this document key; unknown ones give none."""
+        ...
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         """Return the number of vectors, of one document if a key is given; unknown ones give 0."""
         ...
@@ -228,6 +244,10 @@ class LexicalIndex(Protocol):
 
     def delete_collection(self, collection_id: str) -> None:
         """Remove the collection's index; an unknown one is no error."""
+        ...
+
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        """Return the ids of the chunks stored with this document key; unknown ones give none."""
         ...
 
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
@@ -443,6 +463,8 @@ class Catalog(Protocol):
     ) -> Job | None:
         """Count an attempt and take the lease, before any work is done.
 
+        A paused job goes on with the attempt it has. Attempts that ended because their worker was
+        stopped don't count against `max_attempts`.
         Returns None when there is nothing to do: the job ended, was cancelled, or another worker
         holds a live lease. When `max_attempts` were used up, the document is failed with the code
         `attempts_exhausted` and None is returned. Raises `JobNotFoundError`.
@@ -481,6 +503,10 @@ class Catalog(Protocol):
         """
         ...
 
+    def find_stored_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> StoredChunks:
+        """Return whether exactly these chunks are stored for the job's generation, others, or none."""
+        ...
+
     def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
         """Make the generation visible and everything it replaces invisible, in one step.
 
@@ -495,6 +521,14 @@ class Catalog(Protocol):
 
     def release_job(self, job_id: str, *, problem: Problem, now: datetime) -> None:
         """End the attempt, free the lease and put the job back to queued, for a retry."""
+        ...
+
+    def pause_job(self, job_id: str, *, now: datetime) -> None:
+        """Free the lease and put the job back to queued; the attempt goes on when it is started again."""
+        ...
+
+    def has_waiting_jobs(self, *, besides: str) -> bool:
+        """Return whether any other job than `besides` is queued."""
         ...
 
     def cancel_job(self, job_id: str, *, now: datetime) -> Job:

@@ -92,7 +92,20 @@ class Settings(BaseSettings):
     # -- ingestion
     max_upload_bytes: int = Field(512 * 1024 * 1024, ge=1, description="Largest file accepted.")
     max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
-    parse_timeout_s: float = Field(900.0, gt=0, description="Longest parse of one document.")
+    parse_timeout_s: float = Field(
+        900.0,
+        gt=0,
+        description="Longest parse of a document without pages, or of 64 pages, 8 if they need OCR.",
+    )
+    page_timeout_s: float = Field(
+        120.0, gt=0, description="Longest reading of one page; one that takes longer is left out."
+    )
+    max_text_bytes: int = Field(64 * 1024**2, ge=1024, description="Most text of a document, in UTF-8.")
+    parse_cache_bytes: int = Field(
+        2 * 1024**3,
+        ge=0,
+        description="Disk space for pages that were read, so that they are not read again after a stop.",
+    )
     parse_memory_bytes: int = Field(
         2 * 1024**3, ge=256 * 1024**2, description="Memory limit of the parser's process."
     )

@@ -24,7 +24,10 @@ class Pipeline(Protocol):
     """What a pool process calls for each job; see `ingest.pipeline.IngestPipeline.run`."""
 
     def run(self, job_id: str, *, worker: str, should_stop: Callable[[], bool]) -> None:
-        """Run the job to its end; raises `BackendError` when it may be run again later."""
+        """Run the job to its end.
+
+        Raises `BackendError` when it may be run again later, `JobPausedError` when it shall be.
+        """
         ...
 
 

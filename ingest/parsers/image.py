@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ingest.layout import find_title, lay_out_pages
 from ingest.lines import PageContent, TextLine
 from ingest.ocr import OcrEngine, mean_confidence
+from ingest.paged import parse_paged
 from kb.errors import DamagedFileError, NoTextFoundError, TooManyPagesError, UnsupportedFormatError
 from kb.ports import PageProgress
 from kb.types import Box, ParsedDocument, TextSource
@@ -33,37 +35,66 @@ class ImageParser:
 
     def parse(self, path: Path, *, name: str, password: str | None, progress: PageProgress) -> ParsedDocument:
         """Raises `DamagedFileError`, `NoTextFoundError`, `TooManyPagesError`, `UnsupportedFormatError`."""
+        return parse_paged(self, path, name=name, password=password, progress=progress)
+
+    @contextmanager
+    def open(self, path: Path, *, name: str, password: str | None) -> Iterator[ImageSource]:
+        """See `ingest.paged.PagedParser`."""
         del password
         if self._engine is None:
             raise UnsupportedFormatError(
                 f"{name!r} is a picture and OCR is switched off",
                 next_step="Set KB_OCR=true and upload it again.",
             )
-        contents: list[PageContent] = []
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with Image.open(path) as picture:
-                    total = getattr(picture, "n_frames", 1) if self._media_type == "image/tiff" else 1
-                    if total > self._max_pages:
-                        raise TooManyPagesError(
-                            f"{name!r} has {total} pictures, the limit is {self._max_pages}"
-                        )
-                    for number, frame in enumerate(_frames(picture, total), start=1):
-                        contents.append(_read(frame, number, self._engine))
-                        progress(number, total)
-        except (
-            UnidentifiedImageError,
-            Image.DecompressionBombError,
-            OSError,
-            SyntaxError,
-            ValueError,
-        ) as error:
-            raise DamagedFileError(f"{name!r} cannot be opened as a picture: {error}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with _as_damaged(name), Image.open(path) as picture:
+                total = getattr(picture, "n_frames", 1) if self._media_type == "image/tiff" else 1
+                if total > self._max_pages:
+                    raise TooManyPagesError(f"{name!r} has {total} pictures, the limit is {self._max_pages}")
+                yield ImageSource(
+                    picture, self._engine, name=name, media_type=self._media_type, page_count=total
+                )
+
+
+class ImageSource:
+    """An open picture; see `ingest.paged.PageSource`."""
+
+    def __init__(
+        self, picture: Image.Image, engine: OcrEngine, *, name: str, media_type: str, page_count: int
+    ) -> None:
+        self._picture = picture
+        self._engine = engine
+        self._name = name
+        self._media_type = media_type
+        self._page_count = page_count
+
+    @property
+    def page_count(self) -> int:
+        """How many pictures are in the file."""
+        return self._page_count
+
+    def read_page(self, page_number: int) -> PageContent:
+        """Return what OCR reads in one picture."""
+        with _as_damaged(self._name):
+            if page_number > 1 or self._picture.tell() > 0:
+                self._picture.seek(page_number - 1)
+            return _read(self._picture, page_number, self._engine)
+
+    def assemble(self, contents: Sequence[PageContent]) -> ParsedDocument:
+        """Lay the pictures' lines out."""
         pages = lay_out_pages(contents)
         if not any(page.text for page in pages):
-            raise NoTextFoundError(f"no text was found in the picture {name!r}")
+            raise NoTextFoundError(f"no text was found in the picture {self._name!r}")
         return ParsedDocument(pages=tuple(pages), media_type=self._media_type, title=find_title(pages))
+
+
+@contextmanager
+def _as_damaged(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise DamagedFileError(f"{name!r} cannot be opened as a picture: {error}") from error
 
 
 def lines_from_picture(
@@ -88,13 +119,6 @@ def lines_from_picture(
         for line in found
     )
     return lines, mean_confidence(found)
-
-
-def _frames(picture: Image.Image, total: int) -> Iterator[Image.Image]:
-    for number, frame in enumerate(ImageSequence.Iterator(picture)):
-        if number >= total:
-            return
-        yield frame
 
 
 def _read(frame: Image.Image, number: int, engine: OcrEngine) -> PageContent:

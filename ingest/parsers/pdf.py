@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ingest.formats import PDF
 from ingest.layout import find_title, lay_out_pages, normalise_heading
 from ingest.lines import PageContent
 from ingest.ocr import OcrEngine
+from ingest.paged import parse_paged
 from ingest.pdf_pages import PdfPageReader
 from kb.errors import (
     DamagedFileError,
@@ -54,48 +56,68 @@ class PdfParser:
         Raises `PasswordProtectedError`, `DamagedFileError`, `TooManyPagesError`, `NoTextFoundError`, or
         `GarbledTextError` when the text layer is undecodable and OCR read nothing.
         """
+        return parse_paged(self, path, name=name, password=password, progress=progress)
+
+    @contextmanager
+    def open(self, path: Path, *, name: str, password: str | None) -> Iterator[PdfSource]:
+        """See `ingest.paged.PagedParser`."""
         document = _open(path, name, password)
         try:
-            return self._read(document, path, name, password, progress)
+            total = len(document)
+            if total == 0:
+                raise DamagedFileError(f"{name!r} has no page that can be read")
+            if total > self._max_pages:
+                raise TooManyPagesError(f"{name!r} has {total} pages, the limit is {self._max_pages}")
+            reader = PdfPageReader(document, path=path, password=password, engine=self._engine)
+            yield PdfSource(document, reader, name=name, reads_pictures=self._engine is not None)
         finally:
             document.close()
 
-    def _read(
-        self, document: Any, path: Path, name: str, password: str | None, progress: PageProgress
-    ) -> ParsedDocument:
-        total = len(document)
-        if total == 0:
-            raise DamagedFileError(f"{name!r} has no page that can be read")
-        if total > self._max_pages:
-            raise TooManyPagesError(f"{name!r} has {total} pages, the limit is {self._max_pages}")
-        reader = PdfPageReader(document, path=path, password=password, engine=self._engine)
-        outline = _read_outline(document)
-        contents: list[PageContent] = []
-        for number in range(1, total + 1):
-            contents.append(reader.read(number, outline=outline.get(number, {})))
-            progress(number, total)
-            if number % 50 == 0:
-                gc.collect()
-        pages = tuple(lay_out_pages(contents))
+
+class PdfSource:
+    """An open PDF; see `ingest.paged.PageSource`."""
+
+    def __init__(self, document: Any, reader: PdfPageReader, *, name: str, reads_pictures: bool) -> None:
+        self._document = document
+        self._reader = reader
+        self._name = name
+        self._reads_pictures = reads_pictures
+
+    @property
+    def page_count(self) -> int:
+        """How many pages there are."""
+        return len(self._document)
+
+    def read_page(self, page_number: int) -> PageContent:
+        """Return what stands on one page, without its outline entries."""
+        return self._reader.read(page_number)
+
+    def assemble(self, contents: Sequence[PageContent]) -> ParsedDocument:
+        """Lay the pages out, with the document's outline, title and metadata."""
+        outline = _read_outline(self._document)
+        pages = tuple(
+            lay_out_pages([replace(page, outline=outline.get(page.page_number, {})) for page in contents])
+        )
         if not any(page.text for page in pages):
-            self._refuse(contents, name)
-        metadata = _read_metadata(document)
+            self._refuse(contents)
+        metadata = _read_metadata(self._document)
         title = clean_line(metadata.pop("title", ""))
         return ParsedDocument(
             pages=pages,
             media_type=PDF,
-            title=title if _is_title(title, name) else find_title(pages),
+            title=title if _is_title(title, self._name) else find_title(pages),
             metadata=metadata,
-            warnings=tuple(_document_warnings(document, contents)),
+            warnings=tuple(_document_warnings(self._document, contents)),
         )
 
-    def _refuse(self, contents: list[PageContent], name: str) -> None:
+    def _refuse(self, contents: Sequence[PageContent]) -> None:
+        name = self._name
         codes = [warning.split(":")[0] for content in contents for warning in content.warnings]
         if codes and all(code == "page_damaged" for code in codes) and len(codes) == len(contents):
             raise DamagedFileError(f"no page of {name!r} can be read")
         if "garbled_text" in codes:
             raise GarbledTextError(f"the text of {name!r} is undecodable and OCR read nothing")
-        if self._engine is None and "page_without_text" in codes:
+        if not self._reads_pictures and "page_without_text" in codes:
             raise NoTextFoundError(
                 f"{name!r} holds pictures only and OCR is switched off",
                 next_step="Set KB_OCR=true and upload it again.",
@@ -154,7 +176,7 @@ def _is_title(title: str, name: str) -> bool:
     )
 
 
-def _document_warnings(document: Any, contents: list[PageContent]) -> Iterator[str]:
+def _document_warnings(document: Any, contents: Sequence[PageContent]) -> Iterator[str]:
     unread = [content.page_number for content in contents if _has(content, "page_without_text")]
     damaged = [content.page_number for content in contents if _has(content, "page_damaged")]
     garbled = [content.page_number for content in contents if _has(content, "garbled_text")]

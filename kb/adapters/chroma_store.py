@@ -105,6 +105,13 @@ class ChromaStore:
             except NotFoundError:
                 return
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        with self._translated_errors():
+            space = self._find(collection_id)
+            if space is None:
+                return set()
+            return set(space.get(where={"document_key": document_key}, include=[])["ids"])
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         with self._translated_errors():
             space = self._find(collection_id)
@@ -112,7 +119,7 @@ class ChromaStore:
                 return 0
             if document_key is None:
                 return int(space.count())
-            return len(space.get(where={"document_key": document_key}, include=[])["ids"])
+        return len(self.list_chunk_ids(collection_id, document_key))
 
     def ping(self) -> str:
         with self._translated_errors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
@@ -17,10 +18,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class DiskFiles:
-    """Source files under `root`, as `<first two digits>/<sha256>`; the folder is made when needed."""
+    """Source files under `root`, as `<first two digits>/<sha256>`; the folder is made when needed.
 
-    def __init__(self, root: Path) -> None:
+    `derived` holds folders named by SHA-256, of what others made of the bytes: they go with the bytes.
+    """
+
+    def __init__(self, root: Path, *, derived: Path | None = None) -> None:
         self._root = root
+        self._derived = derived
 
     def save(self, stream: BinaryIO, *, max_bytes: int) -> StoredFile:
         try:
@@ -41,6 +46,8 @@ class DiskFiles:
 
     def delete(self, sha256: str) -> None:
         self._place(sha256).unlink(missing_ok=True)
+        if self._derived is not None:
+            shutil.rmtree(self._derived / sha256, ignore_errors=True)
 
     def _save(self, stream: BinaryIO, *, max_bytes: int) -> StoredFile:
         incoming = self._root / "incoming"

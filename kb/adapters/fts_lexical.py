@@ -103,6 +103,11 @@ class FtsLexicalIndex:
             connection.execute(f"DROP TABLE IF EXISTS {_table(collection_id)}")
             connection.execute("DELETE FROM entries WHERE collection_id = ?", (collection_id,))
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        query = "SELECT chunk_id FROM entries WHERE collection_id = ? AND document_key = ?"
+        with self._transaction("DEFERRED") as connection:
+            return {row[0] for row in connection.execute(query, [collection_id, document_key])}
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         query, values = "SELECT count(*) FROM entries WHERE collection_id = ?", [collection_id]
         if document_key is not None:

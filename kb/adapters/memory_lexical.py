@@ -44,6 +44,11 @@ class MemoryLexicalIndex:
         with self._lock:
             self._spaces.pop(collection_id, None)
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        with self._lock:
+            space = self._spaces.get(collection_id, {})
+            return {chunk_id for chunk_id, (key, _) in space.items() if key == document_key}
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         with self._lock:
             return sum(

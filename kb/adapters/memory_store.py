@@ -57,6 +57,11 @@ class MemoryStore:
         with self._lock:
             self._spaces.pop(collection_id, None)
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        with self._lock:
+            space = self._spaces.get(collection_id, {})
+            return {chunk_id for chunk_id, record in space.items() if record.document_key == document_key}
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         with self._lock:
             records = self._spaces.get(collection_id, {}).values()

@@ -12,7 +12,7 @@ from kb.adapters import sql_catalog_garbage as garbage
 from kb.adapters import sql_catalog_jobs as jobs
 from kb.adapters.sql_catalog_rows import read_document, read_job
 from kb.adapters.sql_database import SqlDatabase
-from kb.ports import StoredFile
+from kb.ports import StoredChunks, StoredFile
 from kb.types import (
     Chunk,
     Collection,
@@ -122,6 +122,10 @@ class SqlCatalog:
         with self._database.write() as c:
             contents.save_chunks(c, job_id, self._leases.get(job_id), chunks)
 
+    def find_stored_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> StoredChunks:
+        with self._database.read() as c:
+            return contents.find_stored_chunks(c, job_id, chunks)
+
     def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
         with self._database.write() as c:
             document = contents.activate(c, job_id, self._leases.get(job_id), warnings=warnings, now=now)
@@ -226,6 +230,15 @@ class SqlCatalog:
         with self._database.write() as c:
             jobs.release_job(c, job_id, self._leases.get(job_id), problem=problem, now=now)
         self._leases.pop(job_id, None)
+
+    def pause_job(self, job_id: str, *, now: datetime) -> None:
+        with self._database.write() as c:
+            jobs.pause_job(c, job_id, self._leases.get(job_id), now=now)
+        self._leases.pop(job_id, None)
+
+    def has_waiting_jobs(self, *, besides: str) -> bool:
+        with self._database.read() as c:
+            return jobs.has_waiting_jobs(c, besides=besides)
 
     def cancel_job(self, job_id: str, *, now: datetime) -> Job:
         with self._database.write() as c:

@@ -23,6 +23,7 @@ from kb.adapters.sql_catalog_rows import (
 )
 from kb.adapters.sql_tables import chunks, documents, pages
 from kb.errors import JobCancelledError
+from kb.ports import StoredChunks
 from kb.types import Chunk, Document, DocumentState, JobState, Page, ParsedDocument, Problem
 
 
@@ -57,6 +58,22 @@ def save_chunks(c: sa.Connection, job_id: str, lease: Lease | None, found: Seque
     c.execute(sa.delete(chunks).where(chunks.c.document_id == document_id, chunks.c.generation == generation))
     if found:
         c.execute(sa.insert(chunks), [write_chunk(chunk) for chunk in found])
+
+
+def find_stored_chunks(c: sa.Connection, job_id: str, found: Sequence[Chunk]) -> StoredChunks:
+    """Compare with the generation's chunks, column by column."""
+    row = find_job_row(c, job_id)
+    if row is None:
+        return StoredChunks.NONE
+    stored = c.execute(
+        sa.select(chunks)
+        .where(chunks.c.document_id == row["document_id"], chunks.c.generation == row["generation"])
+        .order_by(chunks.c.position)
+    ).mappings()
+    columns = [write_chunk(read_chunk(stored_row)) for stored_row in stored]
+    if not columns:
+        return StoredChunks.NONE
+    return StoredChunks.SAME if columns == [write_chunk(chunk) for chunk in found] else StoredChunks.OTHER
 
 
 def activate(

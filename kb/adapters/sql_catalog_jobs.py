@@ -33,7 +33,9 @@ from kb.adapters.sql_tables import chunks, documents, jobs, pages
 from kb.errors import JobNotFoundError, JobStateError
 from kb.types import Attempt, DocumentState, Job, JobState, Problem
 
+PAUSED_STAGE = "paused"
 _STALLED_AFTER = timedelta(seconds=30)
+_BLAMELESS = frozenset({"worker_stopped"})
 _DOCUMENT_STATES = {
     JobState.FAILED: DocumentState.FAILED,
     JobState.CANCELLED: DocumentState.CANCELLED,
@@ -145,17 +147,24 @@ def start_attempt(
     if row["cancel_requested"]:
         end_job(c, row, JobState.CANCELLED, problem=None, now=now)
         return None
-    lost = Problem("worker_lost", "the worker stopped without a word", "Look at the worker's log.")
-    attempts = _close_attempts(row, problem=lost, now=now)
-    if len(attempts) >= max_attempts:
+    attempts = read_attempts(row["attempts"])
+    is_paused = row["state"] == JobState.QUEUED and bool(attempts) and attempts[-1].finished_at is None
+    if is_paused:
+        attempts = (*attempts[:-1], replace(attempts[-1], worker=worker))
+    else:
+        lost = Problem("worker_lost", "the worker stopped without a word", "Look at the worker's log.")
+        attempts = _close_attempts(row, problem=lost, now=now)
+    counted = [a for a in attempts if a.error is None or a.error.code not in _BLAMELESS]
+    if len(counted) >= max_attempts and not is_paused:
         exhausted = Problem(
             "attempts_exhausted",
-            f"the document was tried {len(attempts)} times and never finished",
+            f"the document was tried {len(counted)} times and never finished",
             f"Look at the worker's log, then try again with `kb jobs retry {job_id}`.",
         )
         end_job(c, row, JobState.FAILED, problem=exhausted, now=now)
         return None
-    attempts = (*attempts, Attempt(number=len(attempts) + 1, worker=worker, started_at=now))
+    if not is_paused:
+        attempts = (*attempts, Attempt(number=len(attempts) + 1, worker=worker, started_at=now))
     lease = Lease(secrets.token_hex(8), row["collection_id"], row["document_id"], row["generation"])
     _update_job(
         c,
@@ -166,16 +175,17 @@ def start_attempt(
         lease_token=lease.token,
         lease_until=now + timedelta(seconds=lease_s),
     )
-    _update_document(
-        c,
-        row,
-        state=DocumentState.PARSING,
-        stage="",
-        pages_done=0,
-        attempt=len(attempts),
-        error=None,
-        updated_at=now,
-    )
+    if not is_paused:
+        _update_document(
+            c,
+            row,
+            state=DocumentState.PARSING,
+            stage="",
+            pages_done=0,
+            attempt=len(attempts),
+            error=None,
+            updated_at=now,
+        )
     return read_job(get_job_row(c, job_id)), lease
 
 
@@ -248,6 +258,24 @@ def release_job(
             _update_job(c, row, state=JobState.QUEUED, updated_at=now, **columns)
             _update_document(c, row, state=DocumentState.QUEUED, stage="", updated_at=now)
     leave_job(c, lease)
+
+
+def pause_job(c: sa.Connection, job_id: str, lease: Lease | None, *, now: datetime) -> None:
+    """Put the job back to queued with its attempt open, or end it as cancelled if that was asked for."""
+    row = _find_own_row(c, job_id, lease)
+    if row is not None:
+        if row["cancel_requested"]:
+            end_job(c, row, JobState.CANCELLED, problem=None, now=now)
+        else:
+            _update_job(c, row, state=JobState.QUEUED, updated_at=now, lease_token=None, lease_until=None)
+            _update_document(c, row, stage=PAUSED_STAGE, updated_at=now)
+    leave_job(c, lease)
+
+
+def has_waiting_jobs(c: sa.Connection, *, besides: str) -> bool:
+    """Look for a queued job."""
+    waiting = sa.select(jobs.c.id).where(jobs.c.state == JobState.QUEUED, jobs.c.id != clean_text(besides))
+    return bool(c.scalar(sa.select(waiting.exists())))
 
 
 def finish_cancel(c: sa.Connection, job_id: str, lease: Lease | None, *, now: datetime) -> None:

@@ -204,6 +204,9 @@ def test_delete_document_removes_only_its_own_entries(index: LexicalIndex) -> No
     index.delete_document("col_1", "doc_a-g1")
 
     assert ids(index, "oil") == ["b"]
+    assert index.list_chunk_ids("col_1", "doc_a-g1") == set()
+    assert index.list_chunk_ids("col_1", "doc_a-g2") == {"b"}
+    assert index.list_chunk_ids("col_2", "doc_a-g2") == set()
     index.delete_document("col_1", "doc_a-g2")
     assert ids(index, "oil") == []
     index.upsert("col_1", [entry("c", "oil")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -14,11 +15,15 @@ import pytest
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
+from ingest.page_cache import PageCache
+from ingest.page_store import PageStore
+from ingest.parsers.pdf import PdfParser
 from ingest.reader import SubprocessReader
 from kb.errors import (
     DamagedFileError,
     EmptyFileError,
     JobCancelledError,
+    JobPausedError,
     ParseMemoryError,
     ParseTimeoutError,
     PasswordProtectedError,
@@ -32,9 +37,23 @@ MIB = 1024**2
 
 
 def make_reader(
-    *, timeout_s: float = 120, memory_bytes: int = 1024 * MIB, max_pages: int = 100, ocr: bool = False
+    *,
+    timeout_s: float = 120,
+    page_timeout_s: float = 60,
+    memory_bytes: int = 1024 * MIB,
+    max_pages: int = 100,
+    ocr: bool = False,
+    cache: PageCache | None = None,
 ) -> SubprocessReader:
-    return SubprocessReader(timeout_s=timeout_s, memory_bytes=memory_bytes, max_pages=max_pages, ocr=ocr)
+    return SubprocessReader(
+        timeout_s=timeout_s,
+        page_timeout_s=page_timeout_s,
+        memory_bytes=memory_bytes,
+        max_pages=max_pages,
+        ocr=ocr,
+        cache=cache,
+        keep_from_s=0,
+    )
 
 
 def read(
@@ -68,6 +87,26 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     data = draw(first, *[lambda canvas: canvas.doForm("page")] * 3000)
     return save(tmp_path_factory.mktemp("endless"), data)
+
+
+def draw_hanging(*, before: int, after: int) -> bytes:
+    """A PDF with a page that takes minutes to read, and much memory, between good ones."""
+
+    def hang(canvas: Canvas) -> None:
+        canvas.beginForm("f0")
+        paragraph(canvas, 72, 20, PROSE * 12)
+        canvas.endForm()
+        for depth in range(1, 6):
+            canvas.beginForm(f"f{depth}")
+            for _ in range(16):
+                canvas.doForm(f"f{depth - 1}")
+            canvas.endForm()
+        canvas.doForm("f5")
+
+    def good(canvas: Canvas) -> None:
+        paragraph(canvas, 72, 100, PROSE)
+
+    return draw(*[good] * before, hang, *[good] * after)
 
 
 def children() -> list[psutil.Process]:
@@ -132,11 +171,32 @@ def test_missing_bytes_are_said(tmp_path: Path) -> None:
         read(make_reader(), tmp_path / "gone")
 
 
-def test_the_time_limit_ends_the_process(endless: Path) -> None:
+def test_the_time_limit_ends_the_process(tmp_path: Path) -> None:
+    path = save(tmp_path, draw_hanging(before=0, after=0))
+
     with pytest.raises(ParseTimeoutError):
-        read(make_reader(timeout_s=1.5, max_pages=5000), endless, name="m.pdf")
+        read(make_reader(timeout_s=3), path, name="m.pdf")
 
     assert children() == []
+
+
+def test_a_page_that_hangs_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
+    path = save(tmp_path, draw_hanging(before=1, after=2))
+
+    parsed = read(make_reader(page_timeout_s=3), path, name="m.pdf")
+
+    assert [page.text != "" for page in parsed.pages] == [True, False, True, True]
+    assert parsed.pages[1].quality.warnings[0].startswith("page_damaged: page 2")
+    assert any(warning.startswith("pages_damaged: page(s) 2") for warning in parsed.warnings)
+
+
+def test_a_page_that_needs_too_much_memory_is_left_out(tmp_path: Path) -> None:
+    path = save(tmp_path, draw_hanging(before=1, after=1))
+
+    parsed = read(make_reader(memory_bytes=192 * MIB), path, name="m.pdf")
+
+    assert [page.text != "" for page in parsed.pages] == [True, False, True]
+    assert parsed.pages[1].quality.warnings[0].startswith("page_damaged: page 2")
 
 
 def test_the_memory_limit_ends_the_parse(tmp_path: Path) -> None:
@@ -225,3 +285,91 @@ def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path) ->
     assert len(parsed.pages) == 300
     assert seen
     assert not any(secret in value for value in seen)
+
+
+def _chapter(number: int, canvas: Canvas) -> None:
+    paragraph(canvas, 72, 100, [f"Chapter {number}", *PROSE])
+
+
+def count_page_reads(reader: SubprocessReader, path: Path) -> tuple[ParsedDocument, int]:
+    """Return the document, and how often a page was reported as read."""
+    seen: set[int] = set()
+
+    def progress(done: int, total: int) -> None:
+        seen.add(done)
+
+    parsed = reader.read(path, name="m.pdf", password=None, progress=progress, is_cancelled=lambda: False)
+    return parsed, len(seen)
+
+
+def test_a_document_in_ranges_is_the_same_as_in_one_piece(tmp_path: Path) -> None:
+    pages = [functools.partial(_chapter, number) for number in range(90)]
+    path = save(tmp_path, draw(*pages))
+    whole = PdfParser(engine=None, max_pages=100).parse(
+        path, name="m.pdf", password=None, progress=lambda done, total: None
+    )
+
+    assert read(make_reader(), path, name="m.pdf") == whole
+
+
+def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+    path = save(tmp_path, draw(*[lambda canvas: paragraph(canvas, 72, 100, PROSE)] * 40))
+    reader = make_reader(cache=PageCache(tmp_path / "cache", max_bytes=MIB))
+
+    first = read(reader, path, name="m.pdf")
+    again, reads = count_page_reads(reader, path)
+
+    assert again == first
+    assert reads == 1
+
+
+def test_a_paused_document_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = save(tmp_path, draw(*[lambda canvas: paragraph(canvas, 72, 100, PROSE)] * 90))
+    reader = make_reader(cache=PageCache(tmp_path / "cache", max_bytes=MIB))
+    pauses, dones = 0, list[int]()
+    while pauses < 200:
+        try:
+            parsed = reader.read(
+                path,
+                name="m.pdf",
+                password=None,
+                progress=lambda done, total: dones.append(done),
+                is_cancelled=lambda: False,
+                should_pause=lambda: True,
+            )
+            break
+        except JobPausedError:
+            pauses += 1
+
+    assert len(parsed.pages) == 90
+    assert pauses > 0
+    assert dones == sorted(dones)
+    (pages,) = (tmp_path / "cache").glob("*/*/pages")
+    assert len(pages.read_bytes().splitlines()) == 90
+
+
+def test_a_cancelled_document_keeps_its_pages(tmp_path: Path, endless: Path) -> None:
+    asked = threading.Event()
+    reader = make_reader(max_pages=5000, cache=PageCache(tmp_path, max_bytes=MIB))
+
+    with pytest.raises(JobCancelledError):
+        reader.read(
+            endless,
+            name="m.pdf",
+            password=None,
+            progress=lambda done, total: asked.set() if done > 3 else None,
+            is_cancelled=asked.is_set,
+        )
+
+    (pages,) = tmp_path.glob("*/*/pages")
+    assert len(PageStore(pages.parent).list_pages()) > 3
+
+
+def test_an_encrypted_document_is_given_from_the_cache_to_nobody_without_its_password(tmp_path: Path) -> None:
+    data = draw(lambda c: paragraph(c, 72, 100, PROSE), encrypt=StandardEncryption("geheim"))
+    reader = make_reader(cache=PageCache(tmp_path / "cache", max_bytes=MIB))
+    path = save(tmp_path, data)
+    read(reader, path, name="m.pdf", password="geheim")
+
+    with pytest.raises(PasswordProtectedError):
+        read(reader, path, name="m.pdf")

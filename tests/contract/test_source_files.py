@@ -136,3 +136,15 @@ def test_a_folder_that_cannot_be_written_is_a_backend_failure(tmp_path: Path) ->
 
     with pytest.raises(BackendError):
         DiskFiles(tmp_path / "file").save(io.BytesIO(b"manual"), max_bytes=10)
+
+
+def test_what_was_made_of_the_bytes_goes_with_them(tmp_path: Path) -> None:
+    files = DiskFiles(tmp_path / "files", derived=tmp_path / "parsed")
+    kept, gone = (files.save(io.BytesIO(content), max_bytes=10).sha256 for content in (b"one", b"two"))
+    for sha256 in (kept, gone):
+        (tmp_path / "parsed" / sha256 / "v1").mkdir(parents=True)
+
+    files.delete(gone)
+    files.delete(gone)
+
+    assert [folder.name for folder in (tmp_path / "parsed").iterdir()] == [kept]

@@ -143,6 +143,9 @@ def test_delete_document_removes_only_its_own_vectors(store: VectorStore, collec
     assert [item.chunk_id for item in store.query(collection, unit(1), top_k=5)] == ["a2"]
     assert store.count(collection, document_key="doc_a-g1") == 0
     assert store.count(collection, document_key="doc_a-g2") == 1
+    assert store.list_chunk_ids(collection, "doc_a-g1") == set()
+    assert store.list_chunk_ids(collection, "doc_a-g2") == {"a2"}
+    assert store.list_chunk_ids(new_collection_id(), "doc_a-g2") == set()
 
 
 def test_collections_are_apart(store: VectorStore, collection: str) -> None:

@@ -24,7 +24,7 @@ from kb.errors import (
     UploadTooLargeError,
     VectorStoreUnavailableError,
 )
-from kb.ports import LexicalEntry, StoredFile, VectorRecord, Vectors
+from kb.ports import LexicalEntry, StoredChunks, StoredFile, VectorRecord, Vectors
 from kb.types import (
     Chunk,
     Collection,
@@ -306,6 +306,15 @@ class FakeCatalog(Switch):
     def release_job(self, job_id: str, *, problem: Problem, now: datetime) -> None:
         raise NotImplementedError
 
+    def pause_job(self, job_id: str, *, now: datetime) -> None:
+        raise NotImplementedError
+
+    def has_waiting_jobs(self, *, besides: str) -> bool:
+        raise NotImplementedError
+
+    def find_stored_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> StoredChunks:
+        raise NotImplementedError
+
     def cancel_job(self, job_id: str, *, now: datetime) -> Job:
         job = self.get_job(job_id)
         if job.state.is_terminal:
@@ -422,6 +431,9 @@ class FakeVectors(Switch):
         self.check()
         self.deleted.append(collection_id)
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        return set()
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         return 0
 
@@ -454,6 +466,9 @@ class FakeLexical(Switch):
     def delete_collection(self, collection_id: str) -> None:
         self.check()
         self.deleted.append(collection_id)
+
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        return set()
 
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         return 0

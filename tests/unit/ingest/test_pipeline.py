@@ -23,6 +23,7 @@ from kb.errors import (
     CatalogUnavailableError,
     DamagedFileError,
     JobCancelledError,
+    JobPausedError,
     LexicalIndexUnavailableError,
     VectorStoreUnavailableError,
 )
@@ -71,6 +72,7 @@ class FakeReader:
         self.during: Callable[[Callable[[], bool]], None] = lambda is_cancelled: None
         self.reads: list[tuple[Path, str]] = []
         self.passwords: list[str | None] = []
+        self.pauses = 0
 
     def read(
         self,
@@ -80,11 +82,15 @@ class FakeReader:
         password: str | None,
         progress: PageProgress,
         is_cancelled: Callable[[], bool],
+        should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         self.reads.append((path, name))
         self.passwords.append(password)
         progress(1, 2)
         self.during(is_cancelled)
+        if self.pauses and should_pause():
+            self.pauses -= 1
+            raise JobPausedError("later")
         if is_cancelled():
             raise JobCancelledError("told to stop")
         progress(2, 2)
@@ -141,6 +147,9 @@ class FakeVectors:
 
     def delete_collection(self, collection_id: str) -> None: ...
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        return {i for i, row in self.rows.items() if row.document_key == document_key}
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         return sum(document_key in (None, row.document_key) for row in self.rows.values())
 
@@ -171,11 +180,20 @@ class FakeLexical:
 
     def delete_collection(self, collection_id: str) -> None: ...
 
+    def list_chunk_ids(self, collection_id: str, document_key: str) -> set[str]:
+        return {i for i, row in self.rows.items() if row.document_key == document_key}
+
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         return sum(document_key in (None, row.document_key) for row in self.rows.values())
 
     def ping(self) -> str:
         return "fake"
+
+
+class ForgetfulLexical(FakeLexical):
+    """Says that it has written, and has not."""
+
+    def upsert(self, collection_id: str, entries: Sequence[LexicalEntry]) -> None: ...
 
 
 class FailingCatalog(SqlCatalog):
@@ -229,6 +247,10 @@ class FailingCatalog(SqlCatalog):
         self._fail("save_parsed")
         super().save_parsed(job_id, parsed, now=now)
 
+    def has_waiting_jobs(self, *, besides: str) -> bool:
+        self._fail("has_waiting_jobs")
+        return super().has_waiting_jobs(besides=besides)
+
     def release_job(self, job_id: str, *, problem: Problem, now: datetime) -> None:
         self._fail("release_job")
         super().release_job(job_id, problem=problem, now=now)
@@ -260,6 +282,7 @@ class Workbench:
         lease_s: float = 30,
         max_attempts: int = 3,
         should_stop: Callable[[], bool] = lambda: False,
+        pause_after_s: float = 60,
     ) -> None:
         chunker = Chunker(
             count_tokens=self.embedder.count_tokens, max_tokens=self.embedder.max_tokens, overlap_tokens=5
@@ -277,6 +300,7 @@ class Workbench:
             max_attempts=max_attempts,
             batch_size=2,
             clock=now,
+            pause_after_s=pause_after_s,
         )
         pipeline.run(job.id, worker="w1", should_stop=should_stop)
 
@@ -317,7 +341,7 @@ def test_a_document_becomes_searchable(bench: Workbench) -> None:
     assert set(bench.catalog.find_visible_chunks([c.id for c in chunks])) == {c.id for c in chunks}
     assert [p.text for p in bench.catalog.get_pages(job.document_id)] == [TEXT, "The end."]
     assert bench.catalog.get_collection("manuals").fingerprint == "fake"
-    assert bench.catalog.stages == ["parsing", "embedding", "writing"]
+    assert bench.catalog.stages == ["parsing", "embedding"]
     assert bench.catalog.get_job(job.id).state is JobState.SUCCEEDED
 
 
@@ -328,7 +352,7 @@ def test_each_chunk_has_its_own_vector_though_batches_are_sorted_by_length(bench
 
     chunks = bench.catalog.list_chunks(job.document_id)
     key = bench.get(job).key
-    assert list(bench.vectors.rows) == list(bench.lexical.rows) == [c.id for c in chunks]
+    assert set(bench.vectors.rows) == set(bench.lexical.rows) == {c.id for c in chunks}
     for chunk in chunks:
         row = bench.vectors.rows[chunk.id]
         np.testing.assert_array_equal(row.vector, bench.embedder.embed_query(chunk.indexed_text))
@@ -666,3 +690,115 @@ def test_a_document_deleted_meanwhile_takes_its_password_with_it(bench: Workbenc
     bench.run(job)
 
     assert bench.passwords.list_jobs() == []
+
+
+def run_until_it_ends(bench: Workbench, job: Job) -> int:
+    """Run the job as a worker does; return how often it let others go first."""
+    pauses = 0
+    while bench.catalog.get_job(job.id).state is not JobState.SUCCEEDED:
+        try:
+            bench.run(job, pause_after_s=0)
+        except JobPausedError:
+            pauses += 1
+        assert pauses < 50
+    return pauses
+
+
+def start_and_pause(bench: Workbench) -> Job:
+    """Return a job that paused after its first batch, because another one waits."""
+    job = bench.register()
+    bench.register("small.txt", b"small")
+    with pytest.raises(JobPausedError):
+        bench.run(job, pause_after_s=0)
+    return job
+
+
+def test_nobody_waits_so_nothing_pauses(bench: Workbench) -> None:
+    bench.reader.pauses = 1
+    job = bench.register()
+
+    assert run_until_it_ends(bench, job) == 0
+
+
+def test_a_job_lets_others_go_first_and_embeds_no_chunk_twice(bench: Workbench) -> None:
+    job = bench.register()
+    bench.register("small.txt", b"small")
+    bench.reader.pauses = 2
+
+    pauses = run_until_it_ends(bench, job)
+
+    chunks = bench.catalog.list_chunks(job.document_id)
+    batches = (len(chunks) + 1) // 2
+    assert pauses == 2 + batches - 1
+    assert len(bench.reader.reads) == pauses + 1
+    assert sorted(text for batch in bench.embedder.batches for text in batch) == sorted(
+        chunk.indexed_text for chunk in chunks
+    )
+    assert set(bench.vectors.rows) == set(bench.lexical.rows) == {chunk.id for chunk in chunks}
+    attempts = bench.catalog.get_job(job.id).attempts
+    assert [(attempt.number, attempt.error) for attempt in attempts] == [(1, None)]
+    assert bench.get(job).attempt == 1
+
+
+def test_a_paused_job_shows_how_far_it_is(bench: Workbench) -> None:
+    job = start_and_pause(bench)
+
+    document = bench.get(job)
+
+    assert (document.state, document.stage) == (DocumentState.EMBEDDING, "paused")
+    assert bench.catalog.get_job(job.id).state is JobState.QUEUED
+
+
+def test_a_paused_job_that_is_cancelled_leaves_nothing(bench: Workbench) -> None:
+    job = start_and_pause(bench)
+
+    bench.catalog.cancel_job(job.id, now=now())
+
+    assert bench.get(job).state is DocumentState.CANCELLED
+    assert bench.catalog.list_garbage() == [(job.collection_id, bench.get(job).key)]
+
+
+def test_rows_that_got_lost_are_written_again(bench: Workbench) -> None:
+    job = start_and_pause(bench)
+    bench.lexical.rows.clear()
+
+    run_until_it_ends(bench, job)
+
+    assert set(bench.lexical.rows) == set(bench.vectors.rows) != set()
+
+
+def test_rows_of_another_cut_are_removed_when_a_paused_job_goes_on(bench: Workbench) -> None:
+    job = start_and_pause(bench)
+    bench.reader.parsed = ParsedDocument((Page(1, "Only this."),), "text/plain")
+
+    run_until_it_ends(bench, job)
+
+    assert [entry.text for entry in bench.lexical.rows.values()] == ["Only this."]
+    assert len(bench.vectors.rows) == 1
+
+
+def test_planned_stops_of_the_worker_are_not_counted_against_the_job(bench: Workbench) -> None:
+    job = bench.register()
+    for _ in range(5):
+        bench.run(job, should_stop=lambda: True, max_attempts=2)
+
+    bench.run(job, max_attempts=2)
+
+    assert bench.get(job).state is DocumentState.READY
+
+
+def test_an_index_that_keeps_nothing_is_an_outage(bench: Workbench) -> None:
+    job = start_and_pause(bench)
+    bench.lexical = ForgetfulLexical()
+
+    with pytest.raises(BackendError):
+        bench.run(job)
+
+
+def test_a_catalog_that_cannot_say_who_waits_does_not_end_the_work(bench: Workbench) -> None:
+    job = bench.register()
+    bench.catalog.outages = {"has_waiting_jobs": 100}
+
+    bench.run(job, pause_after_s=0)
+
+    assert bench.get(job).state is DocumentState.READY
