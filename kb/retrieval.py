@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from threading import Lock
 
-from kb.codes import CodeMention, iter_codes
+from kb.codes import CodeMention, iter_codes, iter_possible_codes
 from kb.evidence import (
     CodeMatch,
     contains_code,
@@ -16,6 +17,7 @@ from kb.evidence import (
     match_code,
     measure_coverage,
     measure_similarity,
+    measure_unknown,
     score_cross_evidence,
     score_evidence,
 )
@@ -38,6 +40,10 @@ _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
 _MANY = 12
 """A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
+_AWAY = 1.5
+"""What ranks count in documents that are not about the machine asked for."""
+_BALANCED = 0.5
+_TITLE_CHUNKS = 2
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
 _JUDGED = 10
@@ -48,12 +54,14 @@ _JUDGED = 10
 class Retrieval:
     """What was found. `evidence` (0..1) says whether it is about the question at all, in any language.
 
-    `unknown_codes` are the codes of the question, as written there, that no visible chunk holds.
+    `unknown_codes` are the codes of the question, as written there, that no visible chunk holds; `codes`
+    the canonical ones that few chunks hold and that therefore name a fault or a part, not a machine.
     """
 
     passages: tuple[Passage, ...]
     evidence: float
     unknown_codes: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
     evidence_by_language: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -71,15 +79,20 @@ class _Found:
         return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
 
     def is_in(self, language: str) -> bool:
-        """Return whether a reader of this language can read it; a bilingual page is in both.
+        """Return whether a reader of this language can read it."""
+        return is_readable(self.chunk, language)
 
-        A table row of codes and numbers is in the language of its headings.
-        """
-        letters = [char for char in self.chunk.indexed_text if char.isalpha()]
-        chinese = sum(map(is_cjk, letters))
-        if language == "zh":
-            return chinese > _CHINESE_SHARE * len(letters)
-        return chinese * 2 < len(letters)
+
+def is_readable(chunk: Chunk, language: str) -> bool:
+    """Return whether a reader of `zh` or `en` can read the chunk; a bilingual page is in both.
+
+    A table row of codes and numbers is in the language of its headings.
+    """
+    letters = [char for char in chunk.indexed_text if char.isalpha()]
+    chinese = sum(map(is_cjk, letters))
+    if language == "zh":
+        return chinese > _CHINESE_SHARE * len(letters)
+    return chinese * 2 < len(letters)
 
 
 class Retriever:
@@ -113,15 +126,10 @@ class Retriever:
         be compared. Chunks that say the same are shown once.
         """
         language = detect_language(query)
-        codes = _unique_codes(query)
-        dense_job = self._pool.submit(self._search_dense, collection.id, query, language)
-        lexical_hits = self._visible(lambda k: self._lexical.query(collection.id, query, top_k=k))
-        code_hits = {
-            code.canonical: self._visible(
-                lambda k, code=code: self._lexical.find_code(collection.id, code.canonical, top_k=k)  # type: ignore[misc]
-            )
-            for code in codes
-        }
+        codes, code_hits = self._find_codes(collection.id, query)
+        names = [code for code in codes if _is_machine(code.canonical, code_hits[code.canonical])]
+        dense_job = self._pool.submit(self._search_dense, collection.id, query, language, names)
+        lexical_hits = self._search_lexical(collection.id, query, language, names)
         vector, dense_hits = dense_job.result()
 
         found: dict[str, _Found] = {}
@@ -134,16 +142,30 @@ class Retriever:
             code.canonical: _match_everywhere(code.canonical, code_hits[code.canonical], found.values())
             for code in codes
         }
-        names = {hit.document_name for hit in found.values()}
+        documents = {hit.document_name for hit in found.values()}
         unknown = tuple(
             code.text
             for code in codes
-            if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in names)
+            if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in documents)
         )
 
         matches = {code: _soften(by_id) for code, by_id in matches.items()}
-        selective = {item for by_id in matches.values() if len(by_id) <= _MANY for item in by_id}
-        scores, order = _rank(dense_hits, lexical_hits, selective, language)
+        machines = {name.canonical for name in names}
+        selective = {item for code, by_id in matches.items() if code not in machines for item in by_id}
+        evidence = self._judge(
+            query,
+            language,
+            collection_id=collection.id,
+            vector=vector,
+            dense=dense_hits,
+            lexical=lexical_hits,
+            matches=matches,
+            found=found,
+        )
+        homes = _find_homes([name.canonical for name in names], matches, found)
+        scores, order = _rank(
+            _prefer(dense_hits, homes), _prefer(lexical_hits, homes), selective, language, evidence=evidence
+        )
         ahead = _order_exact(matches, order)
         exact = {item for by_id in matches.values() for item in by_id}
         order = list(dict.fromkeys([*ahead, *order]))
@@ -159,36 +181,71 @@ class Retriever:
             )
             for rank, chunk in enumerate(kept)
         )
-        evidence = self._judge(
-            query,
-            language,
-            collection_id=collection.id,
-            vector=vector,
-            dense=dense_hits,
-            lexical=lexical_hits,
-            matches=matches,
-            found=found,
-        )
         return Retrieval(
             passages=passages,
             evidence=max(evidence.values(), default=0.0),
             unknown_codes=unknown,
+            codes=tuple(code for code in matches if code not in {name.canonical for name in names}),
             evidence_by_language=evidence,
         )
 
     # -- searching
-    def _search_dense(self, collection_id: str, query: str, language: str) -> tuple[Vectors, list[_Found]]:
-        """Return the query's vector and the nearest chunks, the other language searched apart if hidden."""
+    def _find_codes(
+        self, collection_id: str, query: str
+    ) -> tuple[list[CodeMention], dict[str, list[_Found]]]:
+        """Return the codes of the query with the chunks that the index has for each.
+
+        What only might be a code is one if the index knows it.
+        """
+        codes = _unique_codes(query)
+        hits = {code.canonical: self._find_code(collection_id, code.canonical) for code in codes}
+        for mention in iter_possible_codes(query):
+            known = mention.canonical in hits or len(hits) >= _MOST_CODES
+            if not known and (found := self._find_code(collection_id, mention.canonical)):
+                codes.append(mention)
+                hits[mention.canonical] = found
+        return codes, hits
+
+    def _find_code(self, collection_id: str, canonical: str) -> list[_Found]:
+        return self._visible(lambda k: self._lexical.find_code(collection_id, canonical, top_k=k))
+
+    def _search_dense(
+        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
+    ) -> tuple[Vectors, list[_Found]]:
+        """Return the query's vector and the nearest chunks, the other language searched apart if hidden.
+
+        Across languages a name that many chunks hold draws the query to all of them alike, so it is
+        left out there.
+        """
         vector = self._embedder.embed_query(query)
         hits = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
+        bare = _strip(query, names)
+        bare_vector = self._embedder.embed_query(bare) if names and bare else vector
         for other in _LANGUAGES:
-            if other == language or sum(not hit.is_in(language) for hit in hits) * 2 >= self._candidates:
+            hidden = sum(not hit.is_in(language) for hit in hits) * 2 < self._candidates
+            if other == language or not (hidden or names):
                 continue
+            if names:
+                hits = [hit for hit in hits if hit.is_in(language)]
             hits += self._visible(
-                lambda k, other=other: self._vectors.query(collection_id, vector, top_k=k, language=other)  # type: ignore[misc]
+                lambda k, other=other: self._vectors.query(collection_id, bare_vector, top_k=k, language=other)  # type: ignore[misc]
             )
-        unique = {hit.chunk.id: hit for hit in hits}
+        unique: dict[str, _Found] = {}
+        for hit in hits:
+            unique.setdefault(hit.chunk.id, hit)
         return vector, sorted(unique.values(), key=lambda hit: -hit.score)
+
+    def _search_lexical(
+        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
+    ) -> list[_Found]:
+        """Return the chunks that share words; in another language those that share more than a name."""
+        hits = self._visible(lambda k: self._lexical.query(collection_id, query, top_k=k))
+        if not names:
+            return hits
+        own = [hit for hit in hits if hit.is_in(language)]
+        bare = _strip(query, names)
+        others = self._visible(lambda k: self._lexical.query(collection_id, bare, top_k=k))
+        return [*own, *(hit for hit in others if not hit.is_in(language))]
 
     def _visible(self, fetch: Callable[[int], Sequence[ScoredId]]) -> list[_Found]:
         """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
@@ -232,7 +289,9 @@ class Retriever:
             named = any(contains_code(hit.document_name, code) for code in matches)
             return not matches or named or hit.chunk.id in carriers
 
-        unknown_name = has_unknown_name(query, map(_shown_text, found.values()))
+        texts = [_shown_text(hit) for hit in found.values()]
+        unknown_name = has_unknown_name(query, texts)
+        unknown = measure_unknown(query, texts, names=tuple(matches))
         evidence: dict[str, float] = {}
         for group in _LANGUAGES:
             own = group == language
@@ -253,6 +312,7 @@ class Retriever:
                     language=language,
                     code=code,
                     unknown_name=unknown_name,
+                    unknown=unknown,
                 )
             else:
                 rival = self._get_rival(collection_id, language=language, other=group)
@@ -323,12 +383,58 @@ def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
     return dict.fromkeys(matches, CodeMatch.MENTIONED)
 
 
+def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
+    """Return whether a code names a whole machine: many chunks hold it, or several and a document's title."""
+    if len(hits) > _MANY:
+        return True
+    return len(hits) > _FEW and any(
+        contains_code(hit.document_name, canonical)
+        or (hit.chunk.index <= _TITLE_CHUNKS and any(contains_code(h, canonical) for h in hit.chunk.heading_path[:1]))
+        for hit in hits
+    )
+
+
+def _find_homes(
+    names: Sequence[str], matches: Mapping[str, Mapping[str, CodeMatch]], found: Mapping[str, _Found]
+) -> frozenset[str]:
+    """Return the documents that the machines of the query are the subject of, empty if none is named."""
+    homes: set[str] = set()
+    for by_id in (matches[name] for name in names if matches[name]):
+        counts = Counter(found[item].chunk.document_id for item in by_id)
+        most = max(counts.values())
+        homes |= {document for document, count in counts.items() if count * 2 >= most}
+    return frozenset(homes)
+
+
+def _prefer(hits: Sequence[_Found], homes: Set[str]) -> list[_Found]:
+    """Move chunks of the preferred documents up, by as much as they would gain from a third less rank."""
+    if not homes:
+        return list(hits)
+    place = {
+        hit.chunk.id: (rank + 1) * (1.0 if hit.chunk.document_id in homes else _AWAY)
+        for rank, hit in enumerate(hits)
+    }
+    return sorted(hits, key=lambda hit: place[hit.chunk.id])
+
+
+def _strip(query: str, names: Sequence[CodeMention]) -> str:
+    for name in names:
+        query = query.replace(name.text, " ")
+    return " ".join(query.split())
+
+
 def _rank(
-    dense: Sequence[_Found], lexical: Sequence[_Found], coded: Set[str], language: str
+    dense: Sequence[_Found],
+    lexical: Sequence[_Found],
+    coded: Set[str],
+    language: str,
+    *,
+    evidence: Mapping[str, float],
 ) -> tuple[dict[str, float], list[str]]:
     """Return the fused scores, and the order: each language by itself, then in turn.
 
-    Chunks with a code of the query count once more.
+    Chunks with a code of the query count once more. The query's own language goes first, unless the
+    evidence stands in the other.
     """
     scores: dict[str, float] = {}
     by_language: list[list[str]] = []
@@ -339,6 +445,9 @@ def _rank(
         fused = fuse([*lists, [item for item in fused if item in coded]], weights=weights)
         scores |= fused
         by_language.append(list(fused))
+    own_evidence = evidence.get(language, 0.0)
+    if own_evidence < _BALANCED < max(evidence.values(), default=0.0):
+        by_language.reverse()
     return scores, interleave(*by_language)
 
 
