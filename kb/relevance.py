@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
+from kb.language import detect_language
 from kb.units import Unit
 from kb.words import get_units
 
@@ -26,6 +27,7 @@ class Relevance:
     def __init__(self, question: str, units: Sequence[Unit], *, names: Sequence[str] = ()) -> None:
         """`names` are canonical codes of whole machines: they don't tell one unit from another."""
         self._units = units
+        self._language = detect_language(question)
         own = {name.casefold() for name in names}
         pieces = get_units(question)
         self._pieces = [piece for piece in pieces if piece.isdisjoint(own)] or pieces
@@ -39,7 +41,7 @@ class Relevance:
         """Return for each code the units that are about it, best first, if that is what was asked.
 
         A part that the question only mentions on its way to something else defines nothing: then
-        another unit says more.
+        another unit says more. In another language words can't tell, so there any such unit counts.
         """
         defining = {code: [unit for unit in self._units if unit.defines(code)] for code in codes}
         taken = {id(unit) for units in defining.values() for unit in units}
@@ -47,7 +49,11 @@ class Relevance:
         kept: dict[str, list[Unit]] = {}
         for code, units in defining.items():
             rows = [unit for unit in units if unit.is_row] or units
-            rows = [unit for unit in rows if self.score(unit) >= _DEFINING_SHARE * rival]
+            rows = [
+                unit
+                for unit in rows
+                if unit.language != self._language or self.score(unit) >= _DEFINING_SHARE * rival
+            ]
             if rows:
                 kept[code] = sorted(rows, key=lambda unit: -self.score(unit))
         return kept

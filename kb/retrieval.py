@@ -40,10 +40,11 @@ _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
 _MANY = 12
 """A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
-_AWAY = 1.5
-"""What ranks count in documents that are not about the machine asked for."""
+_AWAY = 4.0
+"""What ranks count in documents that don't name the machine asked for."""
 _BALANCED = 0.5
 _TITLE_CHUNKS = 2
+_LEAST_TITLED = 3
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
 _JUDGED = 10
@@ -384,30 +385,31 @@ def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
 
 
 def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
-    """Return whether a code names a whole machine: many chunks hold it, or several and a document's title."""
+    """Return whether a code names a whole machine: many chunks hold it, or it is a longer document's title."""
     if len(hits) > _MANY:
         return True
-    return len(hits) > _FEW and any(
-        contains_code(hit.document_name, canonical)
-        or (hit.chunk.index <= _TITLE_CHUNKS and any(contains_code(h, canonical) for h in hit.chunk.heading_path[:1]))
+    counts = Counter(hit.chunk.document_id for hit in hits)
+    titled = {
+        hit.chunk.document_id
         for hit in hits
-    )
+        if contains_code(hit.document_name, canonical)
+        or (
+            hit.chunk.index <= _TITLE_CHUNKS
+            and any(contains_code(heading, canonical) for heading in hit.chunk.heading_path[:1])
+        )
+    }
+    return any(counts[document] >= _LEAST_TITLED for document in titled)
 
 
 def _find_homes(
     names: Sequence[str], matches: Mapping[str, Mapping[str, CodeMatch]], found: Mapping[str, _Found]
 ) -> frozenset[str]:
-    """Return the documents that the machines of the query are the subject of, empty if none is named."""
-    homes: set[str] = set()
-    for by_id in (matches[name] for name in names if matches[name]):
-        counts = Counter(found[item].chunk.document_id for item in by_id)
-        most = max(counts.values())
-        homes |= {document for document, count in counts.items() if count * 2 >= most}
-    return frozenset(homes)
+    """Return the documents that name one of the machines, empty if no machine is asked for."""
+    return frozenset(found[item].chunk.document_id for name in names for item in matches[name])
 
 
 def _prefer(hits: Sequence[_Found], homes: Set[str]) -> list[_Found]:
-    """Move chunks of the preferred documents up, by as much as they would gain from a third less rank."""
+    """Move chunks of the preferred documents up, counting ranks elsewhere several times."""
     if not homes:
         return list(hits)
     place = {

@@ -16,6 +16,8 @@ from kb.words import get_units, squeeze
 _CONTEXT_TOKENS = 8192
 _LEAST_SCORE = 0.3
 """Below it no unit says enough of what was asked."""
+_LEAST_BESIDE = 0.5
+"""The same for a sentence in the question's language beside a definition in another."""
 _SHARE_OF_BEST = 0.85
 _RANK_DECAY = 0.02
 _MOST_FOLLOWING = 3
@@ -78,6 +80,15 @@ class ExtractiveGenerator:
         relevance = Relevance(request.question, units, names=names)
         if defining := relevance.list_defining(codes):
             kept = [unit for found in defining.values() for unit in self._keep_best(found, relevance, request)]
+            if not any(_reads_in(unit, request.language) for unit in kept):
+                own = [
+                    unit
+                    for unit in units
+                    if _reads_in(unit, request.language)
+                    and relevance.score(unit) >= _LEAST_BESIDE
+                    and any(contains_code(f"{unit.scope}\n{unit.text}", code) for code in codes)
+                ]
+                kept = [*self._choose_best(request.question, own, names=names), *kept]
             return list({id(unit): unit for unit in kept}.values())
         units = [unit for unit in units if not _is_about_another(unit, codes)]
         own = [unit for unit in units if _reads_in(unit, request.language)]
