@@ -22,7 +22,7 @@ _WIDTH = 0.075
 _MENTION_BONUS = 0.10
 _DEFINED_EVIDENCE = 0.75
 _UNKNOWN_NAME_PENALTY = 0.12
-_CROSS_WEIGHT = 0.6
+_HALF_ACROSS = 0.23
 _UNKNOWN_WEIGHT = 1.0
 _WORDING_SHARE = 0.4
 
@@ -113,10 +113,10 @@ def score_cross_evidence(
 ) -> float:
     """Return the same for passages in another language, where words can't be compared.
 
-    `similarity` is that of the nearest passage, above the nearest that any unrelated question finds there:
-    some passages are near to everything.
+    `similarity` is that of the nearest passage, above its own similarity to unrelated questions: some
+    passages are near to everything.
     """
-    return _squash(_CROSS_WEIGHT * similarity, code=code, unknown_name=unknown_name)
+    return _squash(similarity - _HALF_ACROSS, code=code, unknown_name=unknown_name)
 
 
 def _squash(strength: float, *, code: CodeMatch, unknown_name: bool) -> float:

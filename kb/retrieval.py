@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from threading import Lock
+
+import numpy as np
 
 from kb.codes import CodeMention, iter_codes, iter_possible_codes
 from kb.evidence import (
@@ -68,11 +70,15 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A visible chunk with what one index said of it."""
+    """A visible chunk with what one index said of it.
+
+    `centred` is set for chunks in another language: the cosine above that to unrelated questions.
+    """
 
     chunk: Chunk
     document_name: str
     score: float
+    centred: float = 0.0
 
     def has_content(self) -> bool:
         """Return False for rows of dots and rules, such as the lines of a table of contents."""
@@ -115,8 +121,7 @@ class Retriever:
         self._candidates = candidates
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="retrieval")
         self._background: dict[str, Vectors] = {}
-        self._questions: dict[str, list[Vectors]] = {}
-        self._rivals: dict[tuple[str, str], tuple[int, float]] = {}
+        self._questions: dict[str, Vectors] = {}
         self._background_lock = Lock()
 
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
@@ -156,12 +161,12 @@ class Retriever:
         evidence = self._judge(
             query,
             language,
-            collection_id=collection.id,
             vector=vector,
             dense=dense_hits,
             lexical=lexical_hits,
             matches=matches,
             found=found,
+            machines=machines,
         )
         homes = _find_homes([name.canonical for name in names], matches, found)
         scores, order = _rank(
@@ -213,28 +218,39 @@ class Retriever:
     def _search_dense(
         self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
     ) -> tuple[Vectors, list[_Found]]:
-        """Return the query's vector and the nearest chunks, the other language searched apart if hidden.
+        """Return the query's vector, and the nearest chunks of its language, then those of others.
 
-        Across languages a name that many chunks hold draws the query to all of them alike, so it is
-        left out there.
+        Across languages a machine's name draws the query to all that hold it alike, so it is left out
+        there; and some chunks are near to every question, so chunks are ranked by how much nearer they
+        are than to unrelated questions (Dinu, Lazaridou and Baroni, 2015, on hubs).
         """
         vector = self._embedder.embed_query(query)
-        hits = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
+        own = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
         bare = _strip(query, names)
         bare_vector = self._embedder.embed_query(bare) if names and bare else vector
+        others: dict[str, _Found] = {}
         for other in _LANGUAGES:
-            hidden = sum(not hit.is_in(language) for hit in hits) * 2 < self._candidates
-            if other == language or not (hidden or names):
+            if other == language:
                 continue
-            if names:
-                hits = [hit for hit in hits if hit.is_in(language)]
-            hits += self._visible(
+            hits = self._visible(
                 lambda k, other=other: self._vectors.query(collection_id, bare_vector, top_k=k, language=other)  # type: ignore[misc]
             )
-        unique: dict[str, _Found] = {}
-        for hit in hits:
-            unique.setdefault(hit.chunk.id, hit)
-        return vector, sorted(unique.values(), key=lambda hit: -hit.score)
+            others |= {hit.chunk.id: hit for hit in hits if not hit.is_in(language)}
+        ranked = self._centre(collection_id, language, list(others.values()))
+        return vector, [*(hit for hit in own if hit.is_in(language)), *ranked]
+
+    def _centre(self, collection_id: str, language: str, hits: Sequence[_Found]) -> list[_Found]:
+        """Return the hits by what their cosine is above their mean cosine to unrelated questions."""
+        if not hits:
+            return []
+        stored = self._vectors.fetch_vectors(collection_id, [hit.chunk.id for hit in hits])
+        questions = self._get_questions(language)
+        centred = [
+            replace(hit, centred=hit.score - float(np.mean(questions @ stored[hit.chunk.id])))
+            for hit in hits
+            if hit.chunk.id in stored
+        ]
+        return sorted(centred, key=lambda hit: -hit.centred)
 
     def _search_lexical(
         self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
@@ -270,25 +286,29 @@ class Retriever:
         query: str,
         language: str,
         *,
-        collection_id: str,
         vector: Vectors,
         dense: Sequence[_Found],
         lexical: Sequence[_Found],
         matches: Mapping[str, Mapping[str, CodeMatch]],
         found: Mapping[str, _Found],
+        machines: Set[str],
     ) -> dict[str, float]:
         """Return the evidence by language.
 
-        A question that names codes is judged by the chunks that carry one, or by the documents named
+        A question that names faults or parts is judged by the chunks that carry one, or by the documents named
         after it, so that a neighbour never vouches for it.
         """
-        carriers = {item: match for by_id in matches.values() for item, match in by_id.items()}
-        for by_id in matches.values():
-            carriers |= {item: max(match, carriers[item]) for item, match in by_id.items()}
+        parts = [code for code in matches if code not in machines]
+        carriers: dict[str, CodeMatch] = {}
+        for code in parts:
+            carriers |= {
+                item: max(match, carriers.get(item, match)) for item, match in matches[code].items()
+            }
+
 
         def counts(hit: _Found) -> bool:
-            named = any(contains_code(hit.document_name, code) for code in matches)
-            return not matches or named or hit.chunk.id in carriers
+            named = any(contains_code(hit.document_name, code) for code in parts)
+            return not parts or named or hit.chunk.id in carriers
 
         texts = [_shown_text(hit) for hit in found.values()]
         unknown_name = has_unknown_name(query, texts)
@@ -305,20 +325,22 @@ class Retriever:
                 continue
             # what the index did not return is no nearer than the last that it did
             cosine = near[0].score if near else min(cosines, default=-1.0)
-            code = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
+            # the name of a machine is in whatever is said of it, and vouches for nothing
+            match = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
             if own:
                 evidence[group] = score_evidence(
                     measure_similarity(cosine, background=self._get_background(group, vector)),
                     coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
                     language=language,
-                    code=code,
+                    code=match,
                     unknown_name=unknown_name,
                     unknown=unknown,
                 )
             else:
-                rival = self._get_rival(collection_id, language=language, other=group)
+                background = self._get_background(group, vector)
+                centred = max((hit.centred for hit in near), default=-1.0)
                 evidence[group] = score_cross_evidence(
-                    measure_similarity(cosine, background=rival), code=code, unknown_name=unknown_name
+                    centred / max(1.0 - background, 1e-3), code=match, unknown_name=unknown_name
                 )
         return evidence
 
@@ -330,29 +352,13 @@ class Retriever:
                 self._background[language] = self._embedder.embed_passages(texts)
         return float(median((self._background[language] @ vector).tolist()))
 
-    def _get_rival(self, collection_id: str, *, language: str, other: str) -> float:
-        """Return the best cosine that unrelated questions find among the chunks of the other language.
-
-        Measured anew once a collection has grown or shrunk by a fifth.
-        """
-        size = self._vectors.count(collection_id)
+    def _get_questions(self, language: str) -> Vectors:
+        """Return the vectors of unrelated questions in the language, one a row."""
         with self._background_lock:
-            measured = self._rivals.get((collection_id, language))
-            if measured is not None and abs(measured[0] - size) * 5 <= measured[0]:
-                return measured[1]
             if language not in self._questions:
                 texts = read_lines(f"background_questions.{language}")
-                self._questions[language] = [self._embedder.embed_query(text) for text in texts]
-            best = max(
-                (
-                    hit.score
-                    for question in self._questions[language]
-                    for hit in self._vectors.query(collection_id, question, top_k=1, language=other)
-                ),
-                default=1.0,
-            )
-            self._rivals[collection_id, language] = (size, best)
-            return best
+                self._questions[language] = np.stack([self._embedder.embed_query(text) for text in texts])
+            return self._questions[language]
 
 
 def _unique_codes(query: str) -> list[CodeMention]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
+from kb.facts import asks_number, iter_numbers
 from kb.language import detect_language
 from kb.relevance import Relevance
 from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest
@@ -95,7 +96,7 @@ class ExtractiveGenerator:
         chosen = self._choose_best(request.question, own, names=names)
         if not chosen:
             foreign = [unit for unit in units if not _reads_in(unit, request.language)]
-            chosen = _choose_foreign(foreign, relevance, codes=asked)
+            chosen = _choose_foreign(request.question, foreign, codes=codes)
         return chosen
 
     def _keep_best(
@@ -154,17 +155,21 @@ def _reads_in(unit: Unit, language: str) -> bool:
     return language in (unit.language, detect_language(unit.passage.chunk.indexed_text))
 
 
-def _choose_foreign(units: Sequence[Unit], relevance: Relevance, *, codes: Sequence[str]) -> list[Unit]:
-    """Return the best of the first passage in the other language, where words can't be compared."""
-    if not units:
-        return []
-    first = min(units, key=lambda unit: unit.passage.rank).passage_index
-    there = [unit for unit in units if unit.passage_index == first]
-    named = [unit for unit in there if any(code in unit.codes for code in codes)]
-    if codes and not named:
-        named = [unit for unit in there if any(contains_code(unit.scope, code) for code in codes)]
-        return named[:_MOST_FOREIGN]
-    return sorted(named or there, key=lambda unit: -relevance.score(unit))[:_MOST_FOREIGN]
+def _choose_foreign(question: str, units: Sequence[Unit], *, codes: Sequence[str]) -> list[Unit]:
+    """Return a unit of each of the first passages in the other language, where words can't be compared.
+
+    One with an asked code or, if a number is asked for, with a number goes first; else a passage's first.
+    """
+    wants_number = asks_number(question)
+
+    def rate(unit: Unit) -> tuple[bool, bool]:
+        quantity = any(number.unit for number in iter_numbers(unit.text))
+        return any(code in unit.codes for code in codes), wants_number and quantity
+
+    by_passage: dict[int, list[Unit]] = {}
+    for unit in sorted(units, key=lambda unit: unit.passage.rank):
+        by_passage.setdefault(unit.passage_index, []).append(unit)
+    return [max(there, key=rate) for there in by_passage.values()][:_MOST_FOREIGN]
 
 
 def _is_about_another(unit: Unit, codes: Sequence[str]) -> bool:
