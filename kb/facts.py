@@ -105,6 +105,14 @@ _PROHIBITION = re.compile(
     r"\bprohibit|\bforbid|\bnot (?:allowed|permitted|be )|\bno need\b",
     re.IGNORECASE,
 )
+_ASKS_NUMBER = re.compile(
+    r"多少|多大|多长|多久|多高|几[个点天次年月号]|\bhow (?:many|much|long|often|high)\b", re.IGNORECASE
+)
+_PERMISSION = re.compile(
+    r"允许|可以(?!靠)|能够|可继续|能继续|方可|才能|可(?=[开复继使运操打进])|\b(?:may|can) (?:be|still|continue|operate|run|keep)\b|"
+    r"\bmay\b|\ballowed\b|\bpermitted\b|\bsafe to\b",
+    re.IGNORECASE,
+)
 _NEGATION = re.compile(
     r"[不勿未无非没禁]|避免|防止|\b(?:not|no|never|without|cannot|nor|neither|avoid|prevent)\b|n't\b|"
     r"\bprohibit|\bforbid",
@@ -159,6 +167,16 @@ def count_missing(claim: str, source: str) -> int:
 def prohibits(text: str) -> bool:
     """Return whether the text says that something must not be done."""
     return bool(_PROHIBITION.search(unicodedata.normalize("NFKC", text)))
+
+
+def asks_number(question: str) -> bool:
+    """Return whether only a number can answer the question."""
+    return bool(_ASKS_NUMBER.search(unicodedata.normalize("NFKC", question)))
+
+
+def permits(text: str) -> bool:
+    """Return whether the text says that something may be done; a denied permission is a prohibition."""
+    return bool(_PERMISSION.search(unicodedata.normalize("NFKC", text)))
 
 
 def strip_prohibitions(text: str) -> str:

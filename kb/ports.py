@@ -199,6 +199,10 @@ class VectorStore(Protocol):
         """
         ...
 
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored vectors by chunk id; unknown ids are left out."""
+        ...
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         """Remove every vector with this document key."""
         ...

@@ -15,7 +15,7 @@ _END = re.compile(
     r"|\n"
 )
 _NOT_AN_END = re.compile(
-    r"(?:(?:^|[\s。；;])[(（]?\d{1,2}|\b(?:e\.g|i\.e|etc|no|fig|figs|approx|vs|dr|mr|ms|min|max|ca|eq|sec|ref|st|cf))\.$",
+    r"(?:(?:^|[\s。；;：:|])[(（]?\d{1,2}|\b(?:e\.g|i\.e|etc|no|fig|figs|approx|vs|dr|mr|ms|min|max|ca|eq|sec|ref|st|cf))\.$",
     re.IGNORECASE,
 )
 _LIST_START = re.compile(r"\s*(?:[-*•●▪·]|[(（]?\d{1,2}[.)）、]|[①-⑳]|\n)")

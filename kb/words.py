@@ -19,10 +19,25 @@ def _english_stop_words() -> frozenset[str]:
 
 
 @cache
-def _chinese_stop_words() -> re.Pattern[str]:
+def _chinese_stop_words(*, glue: bool = False) -> re.Pattern[str]:
     """Match words that ask or glue but carry no subject; longest first, so that 为什么 goes before 什么."""
-    words = sorted(read_prompt("stopwords.zh").split(), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, words)))
+    words = read_prompt("stopwords.zh").split() + (read_prompt("glue.zh").split() if glue else [])
+    return re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+
+
+@cache
+def _english_glue() -> frozenset[str]:
+    return frozenset(map(stem, read_prompt("glue.en").split()))
+
+
+def strip_glue(text: str) -> str:
+    """Return the folded text without what only joins an answer's words to its content.
+
+    "E-0471 means that …", "…，处理措施如下": such words need no support. A bar stands in their place, so
+    that what was apart stays apart.
+    """
+    folded = _chinese_stop_words(glue=True).sub("|", fold(text))
+    return _LATIN.sub(lambda match: "|" if stem(match.group()) in _english_glue() else match.group(), folded)
 
 
 def fold(text: str) -> str:

@@ -142,6 +142,9 @@ class FakeVectors:
     ) -> list[ScoredId]:
         return []
 
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        return {item: self.rows[item].vector for item in chunk_ids if item in self.rows}
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         self.rows = {i: row for i, row in self.rows.items() if row.document_key != document_key}
 
