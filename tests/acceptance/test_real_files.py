@@ -43,11 +43,14 @@ def results(request: pytest.FixtureRequest, service: Service) -> Iterator[dict[s
         pool.shutdown(cancel_futures=True)
 
 
-def ingest(service: Service, entry: dict[str, Any], *, password: str | None = None) -> dict[str, Any]:
+def ingest(
+    service: Service, entry: dict[str, Any], *, collection: str = "default", password: str | None = None
+) -> dict[str, Any]:
     """Upload a file and return what the API shows of it at the end, in the scorer's words."""
     path = EVAL_DIR / entry["file"]
+    documents = f"/v1/collections/{collection}/documents"
     response = service.http.post(
-        "/v1/collections/default/documents",
+        documents,
         data={"password": password} if password else {},
         files={"files": (path.name, path.read_bytes())},
     )
@@ -55,12 +58,9 @@ def ingest(service: Service, entry: dict[str, Any], *, password: str | None = No
         error = response.json()["error"]
         return {"status": "failed", "error": f"{error['code']}: {error['message']}"}
     document_id = response.json()["results"][0]["document"]["id"]
-    detail = service.wait_for_document(document_id)
+    detail = service.wait_for_document(document_id, collection=collection)
     numbers = [page["page_number"] for page in detail["pages"]]
-    pages = [
-        service.http.get(f"/v1/collections/default/documents/{document_id}/pages/{number}").json()
-        for number in numbers
-    ]
+    pages = [service.http.get(f"{documents}/{document_id}/pages/{number}").json() for number in numbers]
     took = datetime.fromisoformat(detail["finished_at"]) - datetime.fromisoformat(detail["created_at"])
     error = detail["error"]
     return {
@@ -88,8 +88,9 @@ def test_the_file_ends_well(entry: dict[str, Any], results: dict[str, Future[dic
 @pytest.mark.parametrize("entry", LOCKED, ids=[f"{e['id']}-{Path(e['file']).name}" for e in LOCKED])
 def test_its_password_opens_the_file(entry: dict[str, Any], service: Service) -> None:
     expected = {**entry["expected"], "outcome": "ok"}
+    collection = service.http.post("/v1/collections", json={"name": entry["id"]}).json()["name"]
 
-    result = ingest(service, entry, password=expected["password"])
+    result = ingest(service, entry, collection=collection, password=expected["password"])
 
     passed, reasons, coverage = load_judge()({**entry, "expected": expected}, result)
     assert passed, f"{reasons} (coverage {coverage}); the service said {result['error']}"
