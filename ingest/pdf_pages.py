@@ -250,5 +250,8 @@ def _word_count(lines: Sequence[TextLine]) -> int:
 
 
 def _label(document: Any, page_number: int) -> str | None:
-    label = clean_line(document.get_page_label(page_number - 1))
+    try:
+        label = clean_line(document.get_page_label(page_number - 1))
+    except UnicodeDecodeError:
+        return None
     return label if label and label != str(page_number) else None

@@ -116,9 +116,13 @@ class _Writer:
             else:
                 parts = (section.footer, section.first_page_footer, section.even_page_footer)
             for part in parts:
-                if part.is_linked_to_previous:
+                try:
+                    if part.is_linked_to_previous:
+                        continue
+                    element = part._element
+                except KeyError:  # the file names a header that is not in it
                     continue
-                for paragraph in part._element.iter(f"{_W}p"):
+                for paragraph in element.iter(f"{_W}p"):
                     text = _own_text(paragraph)
                     if text.strip() and text not in seen:
                         seen.add(text)

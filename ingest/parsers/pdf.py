@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def _read_outline(document: Any) -> dict[int, dict[str, int]]:
                 break
             target = bookmark.get_dest()
             index = target.get_index() if target is not None else None
-            title = normalise_heading(bookmark.get_title())
+            title = normalise_heading(_read_string(bookmark.get_title))
             if index is not None and title:
                 entries.setdefault(index + 1, {}).setdefault(title, bookmark.level + 1)
     except pypdfium2.PdfiumError:
@@ -156,11 +157,17 @@ def _read_outline(document: Any) -> dict[int, dict[str, int]]:
 
 
 def _read_metadata(document: Any) -> dict[str, str]:
-    raw = document.get_metadata_dict(skip_empty=True)
     wanted = {"Title": "title", **_METADATA}
-    return {
-        wanted[key]: clean_line(value) for key, value in raw.items() if key in wanted and clean_line(value)
-    }
+    raw = {name: _read_string(partial(document.get_metadata_value, key)) for key, name in wanted.items()}
+    return {name: value for name, value in ((name, clean_line(text)) for name, text in raw.items()) if value}
+
+
+def _read_string(read: Callable[[], str]) -> str:
+    """Return a string of the file, empty if it is no valid UTF-16: one broken bookmark is no broken file."""
+    try:
+        return read()
+    except UnicodeDecodeError:
+        return ""
 
 
 def _is_title(title: str, name: str) -> bool:

@@ -1,7 +1,8 @@
 """A worker process whose jobs only say that they ran: `ingest_worker.py URL FOLDER VISIBILITY_S`.
 
 What a job does stands in the first part of its id: `wait-…` runs until a file `go` lies in the
-folder or the worker stops, `once-…` fails its first run with an outage, anything else just ends.
+folder or the worker stops, `once-…` fails its first run with an outage, `pause-…` waits for `go` and
+lets others go first in its first run, anything else just ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kb.errors import ModelMissingError, VectorStoreUnavailableError
+from kb.errors import JobPausedError, ModelMissingError, VectorStoreUnavailableError
 from workers.app import WorkerState, create_celery, run_worker
 from workers.tasks import add_ingest_task
 
@@ -29,11 +30,13 @@ class SayingPipeline:
         self.say(f"start {job_id} {os.getpid()}")
         if job_id.startswith("once-") and is_first:
             raise VectorStoreUnavailableError("not now")
-        while job_id.startswith("wait-") and not (self._folder / "go").exists():
+        while job_id.startswith(("wait-", "pause-")) and not (self._folder / "go").exists():
             if should_stop():
                 self.say(f"gave-back {job_id}")
                 return
             time.sleep(0.02)
+        if job_id.startswith("pause-") and is_first:
+            raise JobPausedError("others wait")
         self.say(f"end {job_id}")
 
     def say(self, line: str) -> None:

@@ -24,7 +24,7 @@ from kb.errors import (
     JobNotFoundError,
     JobStateError,
 )
-from kb.ports import Catalog, StoredFile
+from kb.ports import Catalog, StoredChunks, StoredFile
 from kb.types import (
     Block,
     BlockKind,
@@ -904,6 +904,93 @@ def test_a_released_job_waits_for_its_next_attempt(catalog: Catalog, collection:
     assert again.attempts[0].error == BROKEN
     assert again.attempts[0].finished_at == after(2)
     assert again.attempts[1].number == 2
+
+
+def test_a_paused_job_goes_on_with_the_attempt_it_has(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    progress(catalog, job)
+    for number in range(2 * MAX_ATTEMPTS):
+        catalog.pause_job(job.id, now=after(number))
+        paused = catalog.get_document(collection.id, job.document_id)
+        assert (paused.state, paused.stage, paused.pages_done) == (DocumentState.PARSING, "paused", 1)
+        assert catalog.find_lease_end(job.id) is None
+        assert start(catalog, job, worker=f"w{number}", now=after(number)) is not None
+
+    running = catalog.get_job(job.id)
+
+    assert running.state is JobState.RUNNING
+    assert [(a.number, a.worker, a.error) for a in running.attempts] == [(1, "w5", None)]
+    assert catalog.get_document(collection.id, job.document_id).pages_done == 1
+
+
+def test_a_paused_job_that_then_kills_its_workers_is_failed(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    catalog.pause_job(job.id, now=NOW)
+    for number in range(MAX_ATTEMPTS):
+        assert start(catalog, job, now=after(100 * number)) is not None
+
+    assert start(catalog, job, now=after(1000)) is None
+
+
+def test_a_job_that_is_cancelled_while_it_pauses_ends_at_once(
+    catalog: Catalog, collection: Collection
+) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    catalog.pause_job(job.id, now=NOW)
+
+    assert catalog.cancel_job(job.id, now=NOW).state is JobState.CANCELLED
+
+
+def test_a_job_that_pauses_when_it_was_cancelled_ends(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    catalog.cancel_job(job.id, now=NOW)
+
+    catalog.pause_job(job.id, now=NOW)
+
+    assert catalog.get_job(job.id).state is JobState.CANCELLED
+
+
+def test_planned_stops_of_a_worker_do_not_count(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    stopped = Problem("worker_stopped", "the worker was stopped")
+    for number in range(2 * MAX_ATTEMPTS):
+        assert start(catalog, job, now=after(number)) is not None
+        catalog.release_job(job.id, problem=stopped, now=after(number))
+
+    for number in range(MAX_ATTEMPTS):
+        assert start(catalog, job, now=after(100 + number)) is not None
+        catalog.release_job(job.id, problem=BROKEN, now=after(100 + number))
+
+    assert start(catalog, job, now=after(200)) is None
+
+
+def test_only_other_jobs_that_are_queued_wait(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    assert not catalog.has_waiting_jobs(besides=job.id)
+    other = get_job(register(catalog, collection, "other", name="other.pdf"))
+
+    assert catalog.has_waiting_jobs(besides=job.id)
+    start(catalog, other)
+    assert not catalog.has_waiting_jobs(besides=job.id)
+    assert catalog.has_waiting_jobs(besides=other.id)
+
+
+def test_stored_chunks_are_compared(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    chunks = build_chunks(job, ["one \x00", "two \ud800"])
+    assert catalog.find_stored_chunks(job.id, chunks) is StoredChunks.NONE
+
+    catalog.save_chunks(job.id, chunks)
+
+    assert catalog.find_stored_chunks(job.id, chunks) is StoredChunks.SAME
+    assert catalog.find_stored_chunks(job.id, chunks[:1]) is StoredChunks.OTHER
+    assert catalog.find_stored_chunks(job.id, build_chunks(job, ["one", "two"])) is StoredChunks.OTHER
+    assert catalog.find_stored_chunks("job_x", chunks) is StoredChunks.NONE
 
 
 def test_unknown_jobs_raise_or_do_nothing(catalog: Catalog) -> None:

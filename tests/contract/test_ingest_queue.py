@@ -320,6 +320,20 @@ def test_a_job_that_a_dependency_failed_is_run_again(worker: Worker) -> None:
     assert worker.count("start once-1") == 2
 
 
+def test_a_job_that_pauses_goes_on_after_all_that_have_not_begun(worker: Worker) -> None:
+    worker.start()
+    worker.queue.submit("pause-1")
+    worker.wait_for("start pause-1")
+    for name in ("pause-2", "j3", "j4"):
+        worker.queue.submit(name)
+
+    worker.let_go()
+    worker.wait_for("end pause-2")
+
+    order = [line.split()[1] for line in worker.said() if line.startswith("start")]
+    assert order == ["pause-1", "pause-2", "j3", "j4", "pause-1", "pause-2"]
+
+
 def test_a_worker_goes_on_after_a_restart_of_its_broker(worker: Worker) -> None:
     worker.start()
     worker.queue.submit("wait-1")

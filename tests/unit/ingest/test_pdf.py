@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pypdf import PdfWriter
+from pypdf.generic import ByteStringObject, DictionaryObject, NameObject
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
@@ -417,3 +419,24 @@ def test_blocks_have_boxes(tmp_path: Path) -> None:
     tops = [box.y0 for box in boxes if box is not None]
     assert tops == sorted(tops)
     assert cut(page, page.blocks[0]) == "代码 | 原因 | 处理"
+
+
+def test_a_bookmark_that_is_no_text_does_not_end_the_document(tmp_path: Path) -> None:
+    def page(canvas: Canvas) -> None:
+        paragraph(canvas, 72, 100, PROSE)
+        canvas.bookmarkPage("a")
+        canvas.addOutlineEntry("Broken", "a")
+
+    writer = PdfWriter(clone_from=io.BytesIO(draw(page)))
+    lone_surrogate = ByteStringObject(b"\xfe\xff\xd8\x00\x00A")
+    for item in writer._objects:
+        if isinstance(item, DictionaryObject) and item.get("/Title") == "Broken":
+            item[NameObject("/Title")] = lone_surrogate
+    assert writer._info is not None
+    writer._info[NameObject("/Title")] = lone_surrogate
+    out = io.BytesIO()
+    writer.write(out)
+
+    parsed = parse(tmp_path, out.getvalue(), PDF)
+
+    assert parsed.pages[0].text == " ".join(PROSE)
