@@ -9,16 +9,19 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import random
-import resource
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import psutil
 
 from ingest.chunking import Chunker
 from ingest.formats import detect_media_type
@@ -33,7 +36,7 @@ from kb.adapters.memory_store import MemoryStore
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.bootstrap import build_embedder, now_utc
 from kb.offline import go_offline
-from kb.ports import LexicalEntry, LexicalIndex, PageProgress, VectorRecord, Vectors, VectorStore
+from kb.ports import Embedder, LexicalEntry, LexicalIndex, PageProgress, VectorRecord, Vectors, VectorStore
 from kb.settings import Settings, load_settings
 from kb.types import Chunk, DocumentState, ParsedDocument, TextSource
 
@@ -43,20 +46,31 @@ _WORDS = (
 )
 
 
+AnyChunker = TypeVar("AnyChunker", bound=Chunker)
+
+
 class Stopwatch:
-    """Adds up seconds by stage; each stage is timed in one thread at a time."""
+    """Adds up seconds, and seconds of CPU, by stage; each stage is timed in one thread at a time."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.cpu_seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
-    def time(self, stage: str) -> Iterator[None]:
-        """Add the time inside the block to `stage`."""
-        start_s = time.perf_counter()
+    def time(self, stage: str | Callable[[], str]) -> Iterator[None]:
+        """Add the time inside the block to `stage`, which may be known at its end only."""
+        start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
         try:
             yield
         finally:
-            self.seconds[stage] += time.perf_counter() - start_s
+            name = stage if isinstance(stage, str) else stage()
+            self.seconds[name] += time.perf_counter() - start_s
+            self.cpu_seconds[name] += cpu_seconds() - start_cpu_s
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process, all its threads, and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 class TimedReader:
@@ -78,28 +92,23 @@ class TimedReader:
         should_pause: Callable[[], bool] = lambda: False,  # noqa: ARG002 - nobody waits here
     ) -> ParsedDocument:
         """Read and time; a document is OCR's if most of its pages are."""
-        start_s = time.perf_counter()
-        parsed = self._reader.read(
-            path, name=name, password=password, progress=progress, is_cancelled=is_cancelled
-        )
-        stage = stage_of(parsed)
-        self._watch.seconds[stage] += time.perf_counter() - start_s
-        self.pages[stage] += len(parsed.pages)
+        with self._watch.time(lambda: stage_of(parsed)):
+            parsed = self._reader.read(
+                path, name=name, password=password, progress=progress, is_cancelled=is_cancelled
+            )
+        self.pages[stage_of(parsed)] += len(parsed.pages)
         return parsed
 
 
 class TimedChunker(Chunker):
-    """A chunker that keeps the texts it made."""
+    """A chunker that is timed."""
 
     watch: Stopwatch
-    texts: list[str]
 
     def chunk(self, parsed: ParsedDocument, *, document_id: str, generation: int) -> list[Chunk]:
         """Cut and time."""
         with self.watch.time("chunk"):
-            chunks = super().chunk(parsed, document_id=document_id, generation=generation)
-        self.texts.extend(chunk.indexed_text for chunk in chunks)
-        return chunks
+            return super().chunk(parsed, document_id=document_id, generation=generation)
 
 
 class TimedWrites:
@@ -139,6 +148,48 @@ def _ignore(done: int, total: int) -> None:
     """Hear of progress."""
 
 
+def list_texts(documents: Sequence[ParsedDocument], embedder: Embedder, settings: Settings) -> list[str]:
+    """Return the texts that the pipeline embeds of these documents."""
+    chunker = build_chunker(Chunker, embedder, settings)
+    return [
+        chunk.indexed_text
+        for parsed in documents
+        for chunk in chunker.chunk(parsed, document_id="doc", generation=1)
+    ]
+
+
+def build_chunker(kind: type[AnyChunker], embedder: Embedder, settings: Settings) -> AnyChunker:
+    """Return a chunker set as a worker's is."""
+    return kind(
+        count_tokens=embedder.count_tokens,
+        max_tokens=min(settings.chunk_tokens, embedder.max_tokens),
+        overlap_tokens=settings.chunk_overlap_tokens,
+    )
+
+
+@contextmanager
+def watch_memory() -> Iterator[list[int]]:
+    """Yield a list whose one entry grows to the most bytes that this process and its children had at once."""
+    peak_bytes, ended = [0], threading.Event()
+    own = psutil.Process()
+
+    def look() -> None:
+        while not ended.wait(0.2):
+            total = 0
+            for process in (own, *own.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    total += process.memory_info().rss
+            peak_bytes[0] = max(peak_bytes[0], total)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield peak_bytes
+    finally:
+        ended.set()
+        thread.join()
+
+
 def stage_of(parsed: ParsedDocument) -> str:
     """Return `ocr` if most pages were read by OCR, else `parse`."""
     return "ocr" if 2 * sum(p.source is TextSource.OCR for p in parsed.pages) > len(parsed.pages) else "parse"
@@ -151,14 +202,14 @@ def measure(
     watch = Stopwatch()
     embedder = build_embedder(settings)
     embedder.embed_query("warm")
-    bare_s: defaultdict[str, float] = defaultdict(float)
+    documents: list[ParsedDocument] = []
     for path in files:
         parser = build_parser(
             detect_media_type(path, path.name), max_pages=settings.max_pages, ocr=settings.ocr
         )
-        start_s = time.perf_counter()
-        parsed = parser.parse(path, name=path.name, password=None, progress=_ignore)
-        bare_s[stage_of(parsed)] += time.perf_counter() - start_s
+        with watch.time(lambda: f"bare {stage_of(parsed)}"):  # noqa: B023 - called at the end of the block
+            parsed = parser.parse(path, name=path.name, password=None, progress=_ignore)
+        documents.append(parsed)
     catalog = SqlCatalog(f"sqlite:///{folder / 'catalog.sqlite'}")
     catalog.migrate()
     store = DiskFiles(folder / "files")
@@ -172,12 +223,12 @@ def measure(
         ),
         watch,
     )
-    chunker = TimedChunker(
-        count_tokens=embedder.count_tokens,
-        max_tokens=min(settings.chunk_tokens, embedder.max_tokens),
-        overlap_tokens=settings.chunk_overlap_tokens,
-    )
-    chunker.watch, chunker.texts = watch, []
+    chunker = build_chunker(TimedChunker, embedder, settings)
+    chunker.watch = watch
+    texts = list_texts(documents, embedder, settings)
+    del documents
+    with watch.time("bare embedder"):
+        embedder.embed_passages(texts)
     vectors: VectorStore = ChromaStore(chroma_url) if chroma_url else MemoryStore()
     lexical: LexicalIndex = FtsLexicalIndex(folder / "lexical.sqlite")
     pipeline = IngestPipeline(
@@ -195,7 +246,7 @@ def measure(
     )
     with closing(catalog):
         collection = catalog.create_collection("benchmark", now=now_utc())
-        with watch.time("pipeline"):
+        with watch.time("pipeline"), watch_memory() as peak_bytes:
             for path in files:
                 with path.open("rb") as stream:
                     stored = store.save(stream, max_bytes=settings.max_upload_bytes)
@@ -205,30 +256,33 @@ def measure(
                 if job is not None:
                     pipeline.run(job.id, worker="benchmark")
         failed = catalog.list_documents(collection.id, state=DocumentState.FAILED)
+    # Before and after, so that a machine that is slow for a while is slow for both.
     with watch.time("bare embedder"):
-        embedder.embed_passages(chunker.texts)
+        embedder.embed_passages(texts)
+    watch.seconds["bare embedder"] /= 2
+    watch.cpu_seconds["bare embedder"] /= 2
     pages = sum(reader.pages.values())
-    stages = {
-        stage: {"pages": reader.pages.get(stage, pages), "seconds": watch.seconds[stage]}
-        for stage in ("parse", "ocr", "chunk", "embed", "write", "pipeline", "bare embedder")
-        if watch.seconds[stage]
-    }
-    for stage, seconds in bare_s.items():
-        stages[f"bare {stage}"] = {"pages": reader.pages[stage], "seconds": seconds}
-    slower_s = max(sum(bare_s.values()), watch.seconds["bare embedder"])
+    stages = {}
+    for stage, seconds in watch.seconds.items():
+        count = reader.pages.get(stage.removeprefix("bare "), pages)
+        stages[stage] = {
+            "pages": count,
+            "seconds": seconds,
+            "cpu_seconds": watch.cpu_seconds[stage],
+            "pages_per_s": count / seconds,
+        }
+    bare = ("bare parse", "bare ocr", "bare embedder")
+    slower_s = max(watch.seconds["bare parse"] + watch.seconds["bare ocr"], watch.seconds["bare embedder"])
     return {
         "files": len(files),
         "failed": [document.name for document in failed],
         "pages": pages,
-        "chunks": len(chunker.texts),
-        "stages": {
-            name: row | {"pages_per_s": row["pages"] / row["seconds"]} for name, row in stages.items()
-        },
+        "chunks": len(texts),
+        "stages": dict(sorted(stages.items())),
         "share_of_slower_stage": slower_s / watch.seconds["pipeline"],
-        "peak_memory_mib": {
-            "worker": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "reader": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
-        },
+        "cpu_share_of_bare_stages": sum(watch.cpu_seconds[stage] for stage in bare)
+        / watch.cpu_seconds["pipeline"],
+        "peak_memory_mib": peak_bytes[0] / 1024**2,
     }
 
 
@@ -262,16 +316,17 @@ def render(result: dict[str, Any]) -> str:
     lines = [
         f"{result['files']} files, {result['pages']} pages, {result['chunks']} chunks",
         "",
-        "| stage | pages | seconds | pages/s |",
-        "| --- | ---: | ---: | ---: |",
+        "| stage | pages | seconds | CPU seconds | pages/s |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
     for name, row in result["stages"].items():
-        lines.append(f"| {name} | {row['pages']} | {row['seconds']:.2f} | {row['pages_per_s']:.2f} |")
-    memory = result["peak_memory_mib"]
+        figures = f"{row['seconds']:.2f} | {row['cpu_seconds']:.2f} | {row['pages_per_s']:.2f}"
+        lines.append(f"| {name} | {row['pages']} | {figures} |")
     lines += [
         "",
-        f"pipeline / slower bare stage: {result['share_of_slower_stage']:.0%}",
-        f"peak memory: worker {memory['worker']:.0f} MiB, reader's process {memory['reader']:.0f} MiB",
+        f"pipeline / slower bare stage, by the clock: {result['share_of_slower_stage']:.0%}",
+        f"bare stages / pipeline, by CPU time: {result['cpu_share_of_bare_stages']:.0%}",
+        f"peak memory of all processes: {result['peak_memory_mib']:.0f} MiB",
     ]
     if result["failed"]:
         lines.append(f"failed: {', '.join(result['failed'])}")
