@@ -233,7 +233,9 @@ class Retriever:
             if other == language:
                 continue
             hits = self._visible(
-                lambda k, other=other: self._vectors.query(collection_id, bare_vector, top_k=k, language=other)  # type: ignore[misc]
+                lambda k, other=other: self._vectors.query(
+                    collection_id, bare_vector, top_k=k, language=other
+                )  # type: ignore[misc]
             )
             others |= {hit.chunk.id: hit for hit in hits if not hit.is_in(language)}
         ranked = self._centre(collection_id, language, list(others.values()))
@@ -295,16 +297,13 @@ class Retriever:
     ) -> dict[str, float]:
         """Return the evidence by language.
 
-        A question that names faults or parts is judged by the chunks that carry one, or by the documents named
-        after it, so that a neighbour never vouches for it.
+        A question that names faults or parts is judged by the chunks that carry one, or by the documents
+        named after it, so that a neighbour never vouches for it.
         """
         parts = [code for code in matches if code not in machines]
         carriers: dict[str, CodeMatch] = {}
         for code in parts:
-            carriers |= {
-                item: max(match, carriers.get(item, match)) for item, match in matches[code].items()
-            }
-
+            carriers |= {item: max(match, carriers.get(item, match)) for item, match in matches[code].items()}
 
         def counts(hit: _Found) -> bool:
             named = any(contains_code(hit.document_name, code) for code in parts)
@@ -312,7 +311,8 @@ class Retriever:
 
         texts = [_shown_text(hit) for hit in found.values()]
         unknown_name = has_unknown_name(query, texts)
-        unknown = measure_unknown(query, texts, names=tuple(matches))
+        # a fault or part says what is asked about, whatever the words around it
+        unknown = 0.0 if carriers else measure_unknown(query, texts, names=tuple(matches))
         evidence: dict[str, float] = {}
         for group in _LANGUAGES:
             own = group == language
@@ -391,7 +391,7 @@ def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
 
 
 def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
-    """Return whether a code names a whole machine: many chunks hold it, or it is a longer document's title."""
+    """Return whether a code names a machine: many chunks hold it, or it is a longer document's title."""
     if len(hits) > _MANY:
         return True
     counts = Counter(hit.chunk.document_id for hit in hits)

@@ -19,7 +19,9 @@ _MOST_SENTENCES = 3
 _MOST_HEADING_CHARS = 60
 _MOST_HEADER_CELL_CHARS = 16
 _END = "。！？；!?;，,、"
-_NUMBERED_HEADING = re.compile(r"(?:\d{1,2}(?:\.\d{1,2}){1,4}\.?|\d{1,2})\s+[^\W\d_].*|第\s?\S{1,4}\s?[章节篇部](?:\s.*)?")
+_NUMBERED_HEADING = re.compile(
+    r"(?:\d{1,2}(?:\.\d{1,2}){1,4}\.?|\d{1,2})\s+[^\W\d_].*|第\s?\S{1,4}\s?[章节篇部](?:\s.*)?"
+)
 _CAPTION = re.compile(r"(?:表|图|table|figure|fig\.)\s?\d+(?:[-.]\d+)*\b.*", re.IGNORECASE)
 _CONTENTS_LINE = re.compile(r".*(?:…|\.{3}|(?:\. ){3}|·{3})\s*\d+\s*")
 _LEAD_IN = re.compile(r"[:：]\s*$")
@@ -141,7 +143,9 @@ def _iter_units(passage: Passage, index: int) -> Iterator[Unit]:
                 for at, stop, is_title in _iter_prose(piece, titles):
                     sentence = piece[at:stop]
                     if is_title:
-                        heading = sentence.strip() if _NUMBERED_HEADING.fullmatch(sentence.strip()) else heading
+                        heading = (
+                            sentence.strip() if _NUMBERED_HEADING.fullmatch(sentence.strip()) else heading
+                        )
                     elif sentence.strip() and not _LEAD_IN.search(sentence):
                         yield _make_unit(passage, index, span, start + at, sentence, heading=heading)
             else:

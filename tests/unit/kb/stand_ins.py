@@ -123,7 +123,6 @@ class DenseSide:
         ]
         return sorted(scored, key=lambda item: -item.score)[:top_k]
 
-
     def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
         chunks = self._library.chunks
         return {item: self._library.embed_query(chunks[item][0].indexed_text) for item in chunk_ids}
