@@ -144,9 +144,10 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
+        focused = _focus(found, least=self._evidence_threshold)
         prompt = build_prompt(
             question,
-            _focus(found, least=self._evidence_threshold),
+            focused,
             language=language,
             budget=budget,
             counter=self._counter,
@@ -161,7 +162,9 @@ class Answerer:
             sampling=sampling,
             codes=found.codes,
         )
-        return self._write(replace(blank, passages=prompt.passages), request, found=found)
+        # quotes cost no tokens, so they may come from what the prompt had no room for
+        quotable = replace(request, passages=tuple(focused))
+        return self._write(replace(blank, passages=prompt.passages), request, quotable, found=found)
 
     def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
         if not found.passages:
@@ -179,7 +182,9 @@ class Answerer:
         except GeneratorUnavailableError:
             return self._context_tokens
 
-    def _write(self, blank: Answer, request: GenerationRequest, *, found: Retrieval) -> Iterator[AnswerEvent]:
+    def _write(
+        self, blank: Answer, request: GenerationRequest, quotable: GenerationRequest, *, found: Retrieval
+    ) -> Iterator[AnswerEvent]:
         draft = _Draft(blank, _make_checker(request))
         writer, notice = self._generator, ""
         try:
@@ -188,7 +193,7 @@ class Answerer:
             if draft.text or self._fallback is None:
                 raise
             notice = "generator_down"
-        if draft.refused_by_model and self._is_stated(request):
+        if draft.refused_by_model and self._is_stated(quotable):
             # a small model that doesn't see what a passage says outright
             notice = "generator_refused"
         elif draft.refused_by_model:
@@ -198,10 +203,11 @@ class Answerer:
             notice = "generator_unsupported"
         if notice and self._fallback is not None and self._fallback is not writer:
             writer = self._fallback
-            draft.checker = _make_checker(request)
+            blank = replace(blank, passages=quotable.passages)
+            draft.checker = _make_checker(quotable)
             draft.refused_by_model = False
             draft.notices = [get_sentence(notice, blank.language)]
-            yield from self._generate(writer, request, draft)
+            yield from self._generate(writer, quotable, draft)
         if not draft.text:
             doubted = notice == "generator_refused"
             reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED

@@ -9,7 +9,17 @@ from functools import cached_property
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import count_missing, get_codes, iter_numbers, negates, permits, prohibits, strip_prohibitions
+from kb.facts import (
+    count_missing,
+    get_codes,
+    has_number,
+    iter_numbers,
+    negates,
+    permits,
+    prohibits,
+    strip_numbers,
+    strip_prohibitions,
+)
 from kb.language import detect_language
 from kb.relevance import Relevance
 from kb.sentences import MARKER
@@ -29,6 +39,7 @@ _MISSING_ASKED = 0.2
 _BORROWED = 0.6
 _RELATIVE_RELEVANCE = 0.5
 """Least relevance of a quote, as a share of the best that the passages offer."""
+_RELEVANCE_MERIT = 0.3
 _LEAST_LEAD_IN = 0.5
 _MOST_LEAD_IN_CHARS = 80
 _LEAD_IN = re.compile(r"[:：]\s*$")
@@ -102,9 +113,13 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A sentence of the answer without what needs no proof: glue, and names that its document carries."""
+    """A sentence of the answer without the names that its document carries, which need no proof here.
+
+    `words` lacks glue and numbers, too: numbers are compared by value.
+    """
 
     text: str
+    words: str
     codes: tuple[str, ...]
 
     @property
@@ -230,21 +245,22 @@ class CitationChecker:
         for window in source.windows:
             if self._is_about_another(window, claim) or count_missing(claim.text, window.shown):
                 continue
-            if not self._is_relevant(window):
+            if not (self._is_relevant(window) and self._keeps_columns(claim, window)):
                 continue
-            share, quoted = _share(claim.text, window.shown_terms), _share(claim.text, window.terms)
+            share, quoted = _share(claim.words, window.shown_terms), _share(claim.words, window.terms)
             if foreign:
                 held = self._tells_something(claim, window) and not self._is_borrowed(claim, source)
             else:
                 held = (
                     share >= least
-                    and quoted >= _QUOTED_SUPPORT
-                    and _supports_clauses(claim.text, window.shown_terms)
-                    and self._keeps_asked_words(claim.text, window)
+                    and (quoted >= _QUOTED_SUPPORT or self._is_number_of(claim, window))
+                    and _supports_clauses(claim.words, window.shown_terms)
+                    and self._keeps_asked_words(claim.words, window)
                 )
             if held and _keeps_permissions(body, window.shown, foreign=foreign):
-                # a longer quote must earn its length
-                supports.append((quoted - len(window.text) / 4000, _Support(source, share, window)))
+                # a longer quote must earn its length, and a mere number is the one that was asked for
+                merit = quoted + _RELEVANCE_MERIT * self._relevance.score(window.units[0])
+                supports.append((merit - len(window.text) / 4000, _Support(source, share, window)))
         if not supports:
             return None
         best = max(supports, key=lambda scored: scored[0])[1]
@@ -264,7 +280,7 @@ class CitationChecker:
         for mention in reversed(list(iter_codes(body))):
             if mention.canonical in carried:
                 bare = f"{bare[: mention.char_start]} {bare[mention.char_end :]}"
-        return _Claim(strip_glue(bare), tuple(get_codes(bare)))
+        return _Claim(bare, strip_glue(strip_numbers(bare)), tuple(get_codes(bare)))
 
     def _is_about_another(self, window: _Window, claim: _Claim) -> bool:
         """Return whether a row is headed by a code like the wanted ones, but by none of them.
@@ -298,6 +314,34 @@ class CitationChecker:
         text = unit.text if unit.is_row else unit.passage.chunk.text
         return any(contains_code(f"{unit.scope}\n{text}", code) for code in self._heads)
 
+    def _keeps_columns(self, claim: _Claim, window: _Window) -> bool:
+        """Return whether numbers out of a row come from the columns asked for, or those the sentence names.
+
+        "Left in store" must not be answered by "Reorder at".
+        """
+        record = window.units[0].record
+        if record is None:
+            return True
+        asked = get_terms(self._question)
+        matching = [column for column in record if get_terms(column) & asked]
+        if not matching:
+            return True
+        named = get_all_terms(claim.text) - get_all_terms(self._question)
+        allowed = [
+            column
+            for column in record
+            if column in matching or get_terms(column) & named or get_terms(record[column]) & asked
+        ]
+        shown = "\n".join(f"{column} {record[column]}" for column in allowed)
+        return not any(
+            not has_number(shown, number) and has_number(window.text, number)
+            for number in iter_numbers(claim.text)
+        )
+
+    def _is_number_of(self, claim: _Claim, window: _Window) -> bool:
+        """Return whether the sentence states numbers, and all of them stand in the quote itself."""
+        return claim.is_about_numbers and not count_missing(claim.text, window.text)
+
     def _keeps_asked_words(self, claim: str, window: _Window) -> bool:
         """Return whether the quote has the words that the sentence took over from the question.
 
@@ -318,7 +362,7 @@ class CitationChecker:
     def _is_borrowed(self, claim: _Claim, source: _Source) -> bool:
         """Return whether the sentence's words come from another passage in its own language."""
         asked = get_all_terms(self._question)
-        pieces = [piece for piece in get_units(claim.text) if piece.isdisjoint(asked)]
+        pieces = [piece for piece in get_units(claim.words) if piece.isdisjoint(asked)]
         if len(pieces) < _LEAST_CLAUSE_UNITS:
             return False
         return any(

@@ -108,9 +108,12 @@ _PROHIBITION = re.compile(
 _ASKS_NUMBER = re.compile(
     r"多少|多大|多长|多久|多高|几[个点天次年月号]|\bhow (?:many|much|long|often|high)\b", re.IGNORECASE
 )
+_ASKED_ATTRIBUTE = re.compile(
+    r"([\u4e00-\u9fff]{2})(?:应该?|需要?|要)?(?:设|调|设定|设置)?(?:是|为|有)(?:多少|多大|多高|多长)"
+)
 _PERMISSION = re.compile(
-    r"允许|可以(?!靠)|能够|可继续|能继续|方可|才能|可(?=[开复继使运操打进])|\b(?:may|can) (?:be|still|continue|operate|run|keep)\b|"
-    r"\bmay\b|\ballowed\b|\bpermitted\b|\bsafe to\b",
+    r"允许|可以(?!靠)|能够|可继续|能继续|方可|才能|可(?=[开复继使运操打进])|"
+    r"\b(?:may|can) (?:be|still|continue|operate|run|keep)\b|\bmay\b|\ballowed\b|\bpermitted\b|\bsafe to\b",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
@@ -134,6 +137,11 @@ def iter_numbers(text: str) -> Iterator[Number]:
     for mention in reversed(list(iter_codes(text))):
         text = f"{text[: mention.char_start]} {text[mention.char_end :]}"
     yield from (_read(match) for match in _NUMBER.finditer(_fold(text)))
+
+
+def strip_numbers(text: str) -> str:
+    """Return the folded text without its numbers and their units, which are compared by themselves."""
+    return _NUMBER.sub("|", _fold(text))
 
 
 def has_number(text: str, number: Number) -> bool:
@@ -172,6 +180,12 @@ def prohibits(text: str) -> bool:
 def asks_number(question: str) -> bool:
     """Return whether only a number can answer the question."""
     return bool(_ASKS_NUMBER.search(unicodedata.normalize("NFKC", question)))
+
+
+def find_asked_attribute(question: str) -> str | None:
+    """Return the end of what a Chinese question asks the number of: 流量 of 额定流量是多少."""
+    found = _ASKED_ATTRIBUTE.search(unicodedata.normalize("NFKC", question))
+    return found[1] if found else None
 
 
 def permits(text: str) -> bool:

@@ -306,8 +306,8 @@ class Retriever:
     ) -> dict[str, float]:
         """Return the evidence by language.
 
-        A question that names faults or parts is judged by the chunks that carry one, or by the documents named
-        after it, so that a neighbour never vouches for it.
+        A question that names faults or parts is judged by the chunks that carry one, or by the documents
+        named after it, so that a neighbour never vouches for it.
         """
         parts = [code for code in matches if code not in machines]
         carriers: dict[str, CodeMatch] = {}
@@ -320,7 +320,8 @@ class Retriever:
 
         texts = [_shown_text(hit) for hit in found.values()]
         unknown_name = has_unknown_name(query, texts)
-        unknown = measure_unknown(query, texts, names=tuple(matches))
+        # a fault or part says what is asked about, whatever the words around it
+        unknown = 0.0 if carriers else measure_unknown(query, texts, names=tuple(matches))
         evidence: dict[str, float] = {}
         for group in _LANGUAGES:
             own = group == language
@@ -399,7 +400,7 @@ def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
 
 
 def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
-    """Return whether a code names a whole machine: many chunks hold it, or it is a longer document's title."""
+    """Return whether a code names a machine: many chunks hold it, or it is a longer document's title."""
     if len(hits) > _MANY:
         return True
     counts = Counter(hit.chunk.document_id for hit in hits)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import asks_number, iter_numbers
+from kb.facts import asks_number, find_asked_attribute, iter_numbers
 from kb.language import detect_language
 from kb.relevance import Relevance
 from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest
@@ -28,8 +28,8 @@ _PART = re.compile(r"[,，;；。?？]")
 _MARKER = re.compile(r"\[(\d+)\]")
 _ASKS_WHAT_TO_DO = re.compile(
     r"怎么|怎样|如何|为什么|原因|处理|解决|查哪|检查什么|该查|步骤|办法|能.{0,12}吗|可以.{0,12}吗|是否"
-    r"|\bhow (?:do|can|should|to)\b|\bwhy\b|\bwhat (?:should|to|can|must|causes?|happen)|\bcauses?\b|\bsteps?\b"
-    r"|\b(?:can|may|should|must) (?:i|we)\b|\bwill not\b|\bwon't\b|\bdoes not\b",
+    r"|\bhow (?:do|can|should|to)\b|\bwhy\b|\bwhat (?:should|to|can|must|causes?|happen)"
+    r"|\bcauses?\b|\bsteps?\b|\b(?:can|may|should|must) (?:i|we)\b|\bwill not\b|\bwon't\b|\bdoes not\b",
     re.IGNORECASE,
 )
 
@@ -125,7 +125,12 @@ class ExtractiveGenerator:
             if best < _LEAST_SCORE:
                 continue
             ranked = sorted(units, key=lambda unit: -scores[id(unit)])
+            if attribute := find_asked_attribute(part):
+                # the rated pressure is no answer to the rated flow
+                ranked = [unit for unit in ranked if attribute in unit.terms or attribute in unit.scope_terms]
             good = [unit for unit in ranked if scores[id(unit)] >= _SHARE_OF_BEST * best]
+            if not good:
+                continue
             if not good[0].is_row and _ASKS_WHAT_TO_DO.search(question):
                 # the finding is followed by its cause and what to do
                 good = _list_section(good, units)[: 1 + _MOST_FOLLOWING]

@@ -179,6 +179,29 @@ def test_a_model_that_says_the_documents_dont_say_is_believed(question: str, sai
     assert generator.closed
 
 
+def test_a_model_that_overlooks_the_very_sentence_gives_way_to_it() -> None:
+    generator = Script("资料中没有说明。")
+    quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")
+
+    text, answer = _collect(_answerer(generator, fallback=quotes))
+
+    assert text == answer.text == "回油滤芯每 3 个月更换一次[1]"
+    assert answer.mode == "extractive"
+    assert answer.notices == ("模型没有找到答案，以下为与问题最吻合的原文摘录。",)
+
+
+def test_a_refusal_is_believed_when_no_sentence_holds_all_that_was_asked() -> None:
+    quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")
+
+    _, answer = _collect(
+        _answerer(Script("资料中没有说明。"), fallback=quotes), "更换回油滤芯前由哪个班组停机泄压？"
+    )
+
+    assert answer.refusal is not None
+    assert answer.refusal.reason is RefusalReason.NOT_STATED
+    assert quotes.requests == []
+
+
 def test_a_generator_that_is_down_gives_way_to_quotes() -> None:
     down = Script("", fails_after=0, context_limit=None)
     quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")

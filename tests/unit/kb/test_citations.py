@@ -187,10 +187,85 @@ def test_between_languages_a_marker_is_believed_when_its_facts_stand() -> None:
 
 
 def test_between_languages_a_prohibition_is_kept() -> None:
-    checker = _checker([make_passage("Do not open P0-15 while running.")], "P0-15 怎么处理？")
+    checker = _checker([make_passage("Do not open P0-15 before 10 minutes.")], "P0-15 怎么处理？")
 
-    assert checker.check("运行中打开 P0-15。[1]") == ""
-    assert checker.check("运行中严禁打开 P0-15。[1]") != ""
+    assert checker.check("10 分钟后打开 P0-15。[1]") == ""
+    assert checker.check("10 分钟内严禁打开 P0-15。[1]") != ""
+
+
+def test_between_languages_a_sentence_that_only_names_the_code_is_not_believed() -> None:
+    checker = _checker([make_passage("F30042 | Fieldbus timeout | Check the RS-485 plug")], "F30042 是什么？")
+
+    assert checker.check("F30042 表示变频器过热。[1]") == ""
+    assert checker.check("F30042 需要检查 RS-485 插头。[1]") != ""
+
+
+def test_between_languages_the_words_of_another_document_are_not_believed() -> None:
+    passages = [
+        make_passage("F30042 | Fieldbus timeout | Check the RS-485 plug", document_id="d1"),
+        make_passage("更换轴承前先把主轴降到室温，再拆下端盖螺栓。", rank=1, document_id="d2"),
+    ]
+    checker = _checker(passages, "F30042 是什么？")
+
+    assert checker.check("F30042 须把主轴降到室温，再拆下端盖螺栓和 RS-485。[1]") == ""
+
+
+def test_a_name_from_the_question_may_stand_elsewhere_in_the_document() -> None:
+    passages = [
+        make_passage(
+            "3 | 顶出力 | 630 | kN",
+            context="项目 | 参数值 | 单位",
+            records=({"序号": "3", "项目": "顶出力"},),
+        ),
+        make_passage("YL-315 四柱液压机用于拉深。", rank=1),
+    ]
+    checker = _checker(passages, "YL-315 的顶出力是多少？")
+
+    assert checker.check("YL-315 的顶出力是 630 kN。[1]") == "YL-315 的顶出力是 630 kN[1]。"
+    assert checker.citations[0].quote == "3 | 顶出力 | 630 | kN"
+
+
+def test_a_word_of_the_question_is_not_taken_for_a_similar_one() -> None:
+    records = ({"部位": "顶出缸导向套", "油品": "2 号锂基润滑脂", "用量": "15 g"},)
+    row = make_passage("顶出缸导向套 | 2 号锂基润滑脂 | 15 g", context="部位 | 油品 | 用量", records=records)
+    checker = _checker([row], "YL-315 的顶出力是多少？")
+
+    assert checker.check("顶出力是 2 号锂基润滑脂，15 g。[1]") == ""
+
+
+def test_an_echo_of_the_question_is_no_answer() -> None:
+    checker = _checker([make_passage("每 6 个月更换回油滤芯 LH-330。")], "回油滤芯 LH-330 多久换一次？")
+
+    assert checker.check("回油滤芯 LH-330 多久换一次？[1]") == ""
+    assert checker.check("回油滤芯 LH-330 每 6 个月更换。[1]") != ""
+
+
+def test_a_permission_keeps_its_condition() -> None:
+    passage = make_passage("活塞杆上有油环。每分钟不超过 1 滴时可继续生产到班末，超过时停机。")
+
+    assert _checker([passage], "还能生产吗？").check("可以继续生产到班末。[1]") == ""
+    assert _checker([passage], "还能生产吗？").check("每分钟不超过 1 滴时可以继续生产到班末。[1]") != ""
+
+
+def test_a_number_comes_from_the_column_that_was_asked_for() -> None:
+    record = {"Part": "Filter mat FM-9", "Taken": "2", "Left in store": "14", "Reorder at": "6"}
+    passage = make_passage("Filter mat FM-9 | 2 | 14 | 6", context=" | ".join(record), records=(record,))
+    question = "How many filter mats FM-9 are left in the store?"
+
+    assert _checker([passage], question).check("6 [1]") == ""
+    assert _checker([passage], question).check("14 [1]") != ""
+    assert _checker([passage], question).check("Reorder at 6 [1]") != ""
+
+
+def test_a_quote_is_one_row_and_never_a_heading() -> None:
+    table = _table(("E-0471", "压力低", "补充氮气"), ("E-0472", "压力高", "调整 RV4"))
+    checker = _checker([table], "故障表里有什么？")
+
+    checker.check("压力低时补充氮气。[1]")
+
+    assert checker.citations[0].quote == "E-0471 | 压力低 | 补充氮气"
+    heading = make_passage("7.3 没有故障代码的现象\n油液呈乳白色。", heading_path=("7 故障处理",))
+    assert _checker([heading]).check("没有故障代码的现象。[1]") == ""
 
 
 def test_english_markers_follow_a_space() -> None:

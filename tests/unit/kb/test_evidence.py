@@ -9,6 +9,7 @@ from kb.evidence import (
     match_code,
     measure_coverage,
     measure_similarity,
+    measure_unknown,
     score_cross_evidence,
     score_evidence,
 )
@@ -75,7 +76,17 @@ def test_a_defined_code_is_evidence_by_itself_and_a_mention_is_not() -> None:
 
 
 def test_across_languages_the_nearest_must_beat_unrelated_questions() -> None:
-    assert score_cross_evidence(-0.1) < 0.5 < score_cross_evidence(0.1)
+    assert score_cross_evidence(0.15) < 0.5 < score_cross_evidence(0.3)
+
+
+def test_content_that_stands_nowhere_speaks_against_the_passages() -> None:
+    texts = ["主泵的额定压力为 25 MPa。", "更换主泵。"]
+
+    assert measure_unknown("YL-315 主泵的采购价格是多少？", texts, names=["YL315"]) == pytest.approx(4 / 6)
+    assert measure_unknown("主泵的额定压力", texts) == 0.0
+    assert measure_unknown("YL-315", texts, names=["YL315"]) == 0.0
+    little, much = (score_evidence(0.5, coverage=0.5, language="zh", unknown=u) for u in (0.3, 0.7))
+    assert much < 0.5 < little == score_evidence(0.5, coverage=0.5, language="zh")
 
 
 def test_an_unknown_name_speaks_against_the_passages() -> None:

@@ -4,12 +4,16 @@ import pytest
 
 from kb.facts import (
     Number,
+    asks_number,
     count_missing,
+    find_asked_attribute,
     get_codes,
     has_number,
     iter_numbers,
     negates,
+    permits,
     prohibits,
+    strip_numbers,
     strip_prohibitions,
 )
 
@@ -97,3 +101,26 @@ def test_prohibitions_are_recognised(text: str) -> None:
 def test_orders_are_no_prohibitions(text: str) -> None:
     assert not prohibits(text)
     assert not negates(text)
+
+
+def test_an_attribute_is_what_a_number_is_asked_of() -> None:
+    assert find_asked_attribute("泵站的额定流量是多少？") == "流量"
+    assert find_asked_attribute("最低频率应设为多少？") == "频率"
+    assert find_asked_attribute("滤芯怎么更换？") is None
+
+
+def test_only_a_number_answers_how_much() -> None:
+    assert asks_number("滤芯多久换一次？")
+    assert asks_number("How long are backups kept?")
+    assert not asks_number("滤芯怎么更换？")
+
+
+def test_permissions_are_told_from_possibilities() -> None:
+    assert permits("可以继续生产")
+    assert permits("The drive may be restarted.")
+    assert not permits("可能是滤芯堵塞")
+    assert not permits("检查可靠性")
+
+
+def test_numbers_and_units_can_be_taken_out() -> None:
+    assert strip_numbers("压力为 0.50 MPa。") == "压力为 |。"

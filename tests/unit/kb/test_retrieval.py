@@ -180,3 +180,49 @@ def test_asking_twice_gives_the_same() -> None:
     library = _library("液压油呈乳白色说明油中进水。", "Milky oil holds water.", "电机轴承加注润滑脂。")
 
     assert _retrieve(library, "液压油乳白色") == _retrieve(library, "液压油乳白色")
+
+
+def test_small_letters_and_a_space_are_a_code_if_the_collection_knows_it() -> None:
+    library = _library(
+        "Read the display first.",
+        make_chunk("F30050 | Safe torque off", chunk_id="row", records=({"Code": "F30050"},)),
+    )
+
+    found = _retrieve(library, "f 30050 will not reset")
+
+    assert found.codes == ("F30050",)
+    assert found.passages[0].chunk.id == "row"
+    assert _retrieve(library, "see page 30051 again").unknown_codes == ()
+
+
+def test_the_name_of_a_machine_is_no_code_to_look_up() -> None:
+    titled = [
+        make_chunk(f"VD300 chapter {n}.", chunk_id=f"c{n}", index=n, heading_path=("VD300 manual",))
+        for n in range(4)
+    ]
+    library = _library(*titled, make_chunk("F30021 | Earth fault", chunk_id="row", index=9))
+
+    assert _retrieve(library, "VD300 shows F30021").codes == ("F30021",)
+
+
+def test_documents_that_name_the_asked_machine_are_preferred() -> None:
+    own = [
+        make_chunk(
+            f"VD300 第{n}章 概述。", chunk_id=f"o{n}", document_id="own", index=n, heading_path=("VD300",)
+        )
+        for n in range(3)
+    ]
+    answer = make_chunk("最低频率设为 20 Hz。", chunk_id="own-answer", document_id="own", index=8)
+    other = make_chunk("最低频率设为 5 Hz。", chunk_id="a-other", document_id="other", index=0)
+
+    ids = [p.chunk.id for p in _retrieve(_library(*own, other, answer), "VD300 最低频率设为多少？").passages]
+
+    assert ids.index("own-answer") < ids.index("a-other")
+
+
+def test_a_machines_name_vouches_for_nothing() -> None:
+    chunks = [f"YL-315 液压机第 {n} 章，内容编号{'甲乙丙丁戊己庚辛壬癸子丑寅卯'[n]}。" for n in range(14)]
+
+    found = _retrieve(_library(*chunks, "主泵额定压力为 25 MPa。"), "YL-315 主泵的采购价格是多少？")
+
+    assert found.evidence < 0.5

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb.words import fold, get_all_terms, get_terms, get_units, squeeze, stem
+from kb.words import fold, get_all_terms, get_terms, get_units, squeeze, stem, strip_glue
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,12 @@ def test_a_line_break_inside_chinese_text_is_layout() -> None:
 
 def test_squeezing_leaves_letters_and_digits() -> None:
     assert squeeze("Ａ-1， b\n") == "a1b"
+
+
+def test_glue_is_what_joins_an_answers_words_to_its_content() -> None:
+    assert get_units(strip_glue("E-0471 表示蓄能器压力低")) == get_units("E-0471|蓄能器压力低")
+    assert get_units(strip_glue("This code means: earth fault")) == get_units("earth")
+
+
+def test_what_glue_parted_stays_apart() -> None:
+    assert "类火" not in get_terms(strip_glue("油类着火"))
