@@ -141,7 +141,9 @@ def _build_tables(blocks: Iterable[Block]) -> list[TableOut]:
     return list(tables.values())
 
 
-def build_job(job: Job, document: Document, *, collection: str, stalled_reason: str | None) -> JobOut:
+def build_job(
+    job: Job, document: Document, *, collection: str, stalled_reason: str | None, eta_s: float | None
+) -> JobOut:
     """Return a job with the progress of its document."""
     return JobOut(
         id=job.id,
@@ -155,6 +157,7 @@ def build_job(job: Job, document: Document, *, collection: str, stalled_reason: 
         page_count=document.page_count,
         cancel_requested=job.cancel_requested,
         stalled_reason=stalled_reason,
+        eta_s=eta_s,
         attempts=[
             AttemptOut(
                 number=attempt.number,

@@ -8,7 +8,7 @@ last byte is there.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, cast
@@ -23,7 +23,9 @@ from api.errors import MalformedUploadError
 from kb.filenames import clean_filename, find_disposition_filename
 
 FIELDS = frozenset({b"files", b"file", b"files[]"})
+PASSWORD_FIELD = b"password"
 MAX_FILES = 1000
+MAX_PASSWORD_BYTES = 1024
 
 _IN_MEMORY_BYTES = 1024 * 1024
 
@@ -34,6 +36,7 @@ class IncomingFile:
 
     name: str
     stream: BinaryIO
+    password: str | None = field(default=None, repr=False)
     size_bytes: int = 0
     too_large: bool = False
 
@@ -43,11 +46,15 @@ async def iter_uploads(
 ) -> AsyncIterator[IncomingFile]:
     """Yield the files in the order of the form; each is closed when the next one is asked for.
 
-    Raises `MalformedUploadError`. Parts of other names are ignored.
+    A field `password` belongs to all files of the form; as these are handed on one by one, it must
+    come before them. It stays in memory. Raises `MalformedUploadError`. Parts of other names are
+    ignored.
     """
     parts = _Parts()
     parser = _open_parser(request, parts)
     current: IncomingFile | None = None
+    secret: bytearray | None = None
+    password: str | None = None
     count = 0
     try:
         async for piece in request.stream():
@@ -57,7 +64,20 @@ async def iter_uploads(
                     count += 1
                     if count > MAX_FILES:
                         raise MalformedUploadError(f"more than {MAX_FILES} files in one request")
-                    current = IncomingFile(name, _open_spool(spool_dir))
+                    current = IncomingFile(name, _open_spool(spool_dir), password)
+                elif kind == "begin" and _is_password(data):
+                    if count:
+                        raise MalformedUploadError(
+                            "the field `password` comes after a file",
+                            next_step="Send `password` before the files that it opens.",
+                        )
+                    secret = bytearray()
+                elif kind == "data" and secret is not None:
+                    secret += data
+                    if len(secret) > MAX_PASSWORD_BYTES:
+                        raise MalformedUploadError(f"a password has more than {MAX_PASSWORD_BYTES} bytes")
+                elif kind == "end" and secret is not None:
+                    password, secret = _decode_password(secret), None
                 elif kind == "data" and current is not None:
                     await _store(current, data, max_file_bytes=max_file_bytes, limiter=limiter)
                 elif kind == "end" and current is not None:
@@ -151,6 +171,19 @@ def _find_name(disposition: bytes) -> str | None:
     if raw is None or parameters.get(b"name") not in FIELDS:
         return None
     return clean_filename(raw)
+
+
+def _is_password(disposition: bytes) -> bool:
+    _, parameters = parse_options_header(disposition)
+    return parameters.get(b"name") == PASSWORD_FIELD
+
+
+def _decode_password(secret: bytearray) -> str | None:
+    try:
+        return secret.decode("utf-8") or None
+    except UnicodeDecodeError:
+        # the bytes must not be quoted, not even by way of the cause
+        raise MalformedUploadError("the field `password` is not UTF-8") from None
 
 
 def _open_spool(spool_dir: Path | None) -> BinaryIO:

@@ -28,7 +28,8 @@ def find_furniture(pages: Sequence[PageContent]) -> Furniture:
     """Return the running lines of the document; a single page has none.
 
     A line counts when it stands at the edge of the page and the same text, numbers aside, stands at
-    about the same height on enough other pages.
+    about the same height on enough other pages. Where most pages hold nothing else, such as tickets
+    and labels, these lines are what the pages say; only page numbers are left out there.
     """
     candidates: list[tuple[int, int, BlockKind, tuple[BlockKind, str, int]]] = []
     for page in pages:
@@ -40,7 +41,27 @@ def find_furniture(pages: Sequence[PageContent]) -> Furniture:
     # Left and right pages may differ, and chapters change their headers: a share of pages is enough.
     needed = max(_MIN_PAGES, min(int(len(pages) * _MIN_SHARE), 5))
     found = {(number, index): kind for number, index, kind, key in candidates if repeats[key] >= needed}
-    return found | _beside(pages, candidates, found)
+    found |= _beside(pages, candidates, found)
+    return _without_contents(pages, candidates, found)
+
+
+def _without_contents(
+    pages: Sequence[PageContent],
+    candidates: Sequence[tuple[int, int, BlockKind, tuple[BlockKind, str, int]]],
+    found: Furniture,
+) -> Furniture:
+    """Return what was found, less the only words of the pages, if most pages have no others."""
+    numbers = {(number, index) for number, index, _, key in candidates if key[1] == "#"}
+    written = [page for page in pages if any(line.text.strip() for line in page.lines)]
+    bare = [
+        page.page_number
+        for page in written
+        if all((page.page_number, index) in found for index in range(len(page.lines)))
+        and any((page.page_number, index) not in numbers for index in range(len(page.lines)))
+    ]
+    if 2 * len(bare) <= len(written):
+        return found
+    return {place: kind for place, kind in found.items() if place[0] not in bare or place in numbers}
 
 
 def _beside(

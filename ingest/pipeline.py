@@ -28,6 +28,7 @@ from kb.ports import (
     DocumentReader,
     Embedder,
     LexicalIndex,
+    Passwords,
     SourceFiles,
     StoredChunks,
     VectorStore,
@@ -64,6 +65,7 @@ class IngestPipeline:
         vectors: VectorStore,
         lexical: LexicalIndex,
         chunker: Chunker,
+        passwords: Passwords,
         lease_s: float,
         max_attempts: int,
         batch_size: int,
@@ -81,6 +83,7 @@ class IngestPipeline:
         self._vectors = vectors
         self._lexical = lexical
         self._chunker = chunker
+        self._passwords = passwords
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._indexer = ChunkIndexer(
@@ -131,7 +134,8 @@ class IngestPipeline:
                 self._leave(job.id)
             _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
         except JobCancelledError:
-            if not lease.has_ended:
+            # the catalog may have said so before the lease has noticed
+            if should_stop() and not lease.has_ended:
                 _log.info("job_released", code=WORKER_STOPPED.code)
                 self._catalog.release_job(job.id, problem=WORKER_STOPPED, now=self._clock())
                 return
@@ -161,6 +165,7 @@ class IngestPipeline:
                 "Look for this job's id in the worker's log, and report what it says.",
             )
             self._catalog.fail_job(job.id, problem=problem, now=self._clock())
+        self._forget_password(job.id)
         self._remove_garbage()
 
     def _ingest(self, job: Job, lease: JobLease) -> list[Problem]:
@@ -168,7 +173,7 @@ class IngestPipeline:
         document = replace(
             self._catalog.get_document(job.collection_id, job.document_id), generation=job.generation
         )
-        parsed = self._parse(document, lease)
+        parsed = self._parse(document, lease, password=self._passwords.find(job.id))
         warnings = summarise_warnings(parsed)
         page_count = len(parsed.pages)
         chunks = self._chunker.chunk(parsed, document_id=document.id, generation=job.generation)
@@ -199,7 +204,7 @@ class IngestPipeline:
         _log.info("document_written", pages=page_count, chunks=len(chunks))
         return warnings
 
-    def _parse(self, document: Document, lease: JobLease) -> ParsedDocument:
+    def _parse(self, document: Document, lease: JobLease, *, password: str | None) -> ParsedDocument:
         """Return the pages; of a job that paused while it was embedding they are read from the cache."""
         was_embedding = document.state is DocumentState.EMBEDDING
         lease.enter(
@@ -211,7 +216,7 @@ class IngestPipeline:
         parsed = self._reader.read(
             self._files.get_path(document.sha256),
             name=document.name,
-            password=None,
+            password=password,
             progress=_ignore if was_embedding else lease.advance,
             is_cancelled=lease.should_end,
             should_pause=lease.should_pause,
@@ -223,6 +228,16 @@ class IngestPipeline:
         """Say that this worker writes no more for a job that was cancelled, deleted or taken over."""
         with suppress(JobNotFoundError):
             self._catalog.finish_cancel(job_id, now=self._clock())
+
+    def _forget_password(self, job_id: str) -> None:
+        """Forget the password, unless another worker has taken the job over; a sweep does it otherwise."""
+        with suppress(BackendError):
+            try:
+                ended = self._catalog.get_job(job_id).state.is_terminal
+            except JobNotFoundError:
+                ended = True
+            if ended:
+                self._passwords.forget(job_id)
 
     def _remove_garbage(self) -> None:
         """Remove what this job replaced; what fails here is removed by a later sweep."""

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kb.citations import CitationChecker
-from kb.errors import GeneratorUnavailableError
+from kb.errors import GeneratorUnavailableError, QuestionTooLongError
+from kb.evidence import contains_code
+from kb.facts import asks_number, iter_numbers
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
-from kb.retrieval import Retrieval, Retriever
+from kb.relevance import Relevance
+from kb.retrieval import PassageRetriever, Retrieval, is_readable
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
 from kb.types import (
@@ -30,10 +33,13 @@ from kb.types import (
     RefusalReason,
     Sampling,
 )
+from kb.units import list_units
 from kb.wording import get_refusal, get_sentence, is_refusal
 
 _NEAREST = 3
 _MOST_REPEATS = 2
+_STATED = 0.85
+"""Share of the question's content that one unit must cover before a model's refusal is doubted."""
 
 
 @dataclass(slots=True)
@@ -73,7 +79,7 @@ class Answerer:
     def __init__(
         self,
         *,
-        retriever: Retriever,
+        retriever: PassageRetriever,
         generator: Generator,
         fallback: Generator | None,
         counter: PromptCounter,
@@ -124,6 +130,13 @@ class Answerer:
         emitted, or when there is no fallback. Closing the iterator stops the generator.
         """
         language = detect_language(question)
+        context_tokens = self._get_context_tokens()
+        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        budget = TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens)
+        question_tokens = self._counter.count_text(question)
+        if question_tokens > budget.prompt_tokens:
+            raise QuestionTooLongError(tokens=question_tokens, limit_tokens=budget.prompt_tokens)
         found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k)
         blank = Answer(
             id=f"ans_{secrets.token_hex(8)}", question=question, text="", mode="refused", language=language
@@ -131,14 +144,12 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
-        context_tokens = self._get_context_tokens()
-        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        focused = _focus(found, least=self._evidence_threshold)
         prompt = build_prompt(
             question,
-            _focus(found, language, least=self._evidence_threshold),
+            focused,
             language=language,
-            budget=TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens),
+            budget=budget,
             counter=self._counter,
             history=history,
             system=system,
@@ -149,8 +160,11 @@ class Answerer:
             passages=prompt.passages,
             language=language,
             sampling=sampling,
+            codes=found.codes,
         )
-        return self._write(replace(blank, passages=prompt.passages), request, found=found)
+        # quotes cost no tokens, so they may come from what the prompt had no room for
+        quotable = replace(request, passages=tuple(focused))
+        return self._write(replace(blank, passages=prompt.passages), request, quotable, found=found)
 
     def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
         if not found.passages:
@@ -168,8 +182,10 @@ class Answerer:
         except GeneratorUnavailableError:
             return self._context_tokens
 
-    def _write(self, blank: Answer, request: GenerationRequest, *, found: Retrieval) -> Iterator[AnswerEvent]:
-        draft = _Draft(blank, CitationChecker(request.passages, question=request.question))
+    def _write(
+        self, blank: Answer, request: GenerationRequest, quotable: GenerationRequest, *, found: Retrieval
+    ) -> Iterator[AnswerEvent]:
+        draft = _Draft(blank, _make_checker(request))
         writer, notice = self._generator, ""
         try:
             yield from self._generate(writer, request, draft)
@@ -177,18 +193,25 @@ class Answerer:
             if draft.text or self._fallback is None:
                 raise
             notice = "generator_down"
-        if draft.refused_by_model:
+        if draft.refused_by_model and self._is_stated(quotable):
+            # a small model that doesn't see what a passage says outright
+            notice = "generator_refused"
+        elif draft.refused_by_model:
             yield from _refuse(blank, RefusalReason.NOT_STATED, found=found, draft=draft)
             return
         if not draft.text and not notice:
             notice = "generator_unsupported"
         if notice and self._fallback is not None and self._fallback is not writer:
             writer = self._fallback
-            draft.checker = CitationChecker(request.passages, question=request.question)
+            blank = replace(blank, passages=quotable.passages)
+            draft.checker = _make_checker(quotable)
+            draft.refused_by_model = False
             draft.notices = [get_sentence(notice, blank.language)]
-            yield from self._generate(writer, request, draft)
+            yield from self._generate(writer, quotable, draft)
         if not draft.text:
-            yield from _refuse(blank, RefusalReason.UNSUPPORTED, found=found, draft=draft)
+            doubted = notice == "generator_refused"
+            reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED
+            yield from _refuse(blank, reason, found=found, draft=draft)
             return
         if draft.checker.dropped_count:
             draft.notices.append(
@@ -208,6 +231,19 @@ class Answerer:
                 prompt_tokens=draft.prompt_tokens,
                 completion_tokens=draft.completion_tokens,
             )
+        )
+
+    def _is_stated(self, request: GenerationRequest) -> bool:
+        """Return whether one row or sentence holds all that was asked, so that a refusal is doubtful."""
+        if self._fallback is None:
+            return False
+        units = [unit for unit in list_units(request.passages) if unit.language == request.language]
+        relevance = Relevance(request.question, units)
+        numbers = asks_number(request.question)
+        return any(
+            relevance.score(unit) >= _STATED
+            for unit in units
+            if not numbers or any(number.value not in request.question for number in iter_numbers(unit.text))
         )
 
     def _generate(
@@ -249,15 +285,19 @@ def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list
     return rest
 
 
-def _focus(found: Retrieval, language: str, *, least: float) -> list[Passage]:
-    """Return the passages as they should be packed: the other language last where it isn't needed."""
-    own, others = found.evidence_by_language.get(language, 0.0), found.evidence
-    if own < least or own < others:
-        return list(found.passages)
-    return sorted(
-        found.passages,
-        key=lambda passage: passage.chunk.language != language and "exact" not in passage.scores,
-    )
+def _focus(found: Retrieval, *, least: float) -> list[Passage]:
+    """Return the passages in languages in which there is evidence, and those that hold an asked code.
+
+    What was found in the other language is only the nearest there is.
+    """
+    languages = [language for language, evidence in found.evidence_by_language.items() if evidence >= least]
+    kept = [
+        passage
+        for passage in found.passages
+        if any(is_readable(passage.chunk, language) for language in languages)
+        or any(contains_code(passage.chunk.indexed_text, code) for code in found.codes)
+    ]
+    return kept or list(found.passages)
 
 
 def _refuse(
@@ -269,6 +309,10 @@ def _refuse(
     if draft is not None:
         answer = replace(answer, prompt_tokens=draft.prompt_tokens, completion_tokens=draft.completion_tokens)
     return [AnswerDelta(text), AnswerFinished(answer)]
+
+
+def _make_checker(request: GenerationRequest) -> CitationChecker:
+    return CitationChecker(request.passages, question=request.question, codes=request.codes)
 
 
 def _close(events: Iterator[GenerationEvent]) -> None:

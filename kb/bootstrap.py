@@ -12,10 +12,13 @@ from kb.adapters.chroma_store import ChromaStore
 from kb.adapters.disk_files import DiskFiles
 from kb.adapters.fts_lexical import FtsLexicalIndex
 from kb.adapters.sql_catalog import SqlCatalog
+from kb.adapters.tmpfs_passwords import TmpfsPasswords
 from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
+from kb.measured import MeasuredGenerator, MeasuredRetriever
+from kb.metrics import Metrics
 from kb.ports import Embedder, Generator, PromptCounter
 from kb.retrieval import Retriever
 
@@ -51,13 +54,17 @@ def build(
     lexical = FtsLexicalIndex(settings.data_dir / "lexical.sqlite")
     queue = CeleryIngestQueue(redis_url=_require(settings.redis_url, "KB_REDIS_URL"))
     embedder = embedder or build_embedder(settings)
-    generator = generator or build_generator(settings)
-    retriever = Retriever(
-        embedder=embedder,
-        vectors=vectors,
-        lexical=lexical,
-        catalog=catalog,
-        candidates=settings.retrieval_candidates,
+    metrics = Metrics()
+    generator = MeasuredGenerator(generator or build_generator(settings), metrics=metrics)
+    retriever = MeasuredRetriever(
+        Retriever(
+            embedder=embedder,
+            vectors=vectors,
+            lexical=lexical,
+            catalog=catalog,
+            candidates=settings.retrieval_candidates,
+        ),
+        metrics=metrics,
     )
     answerer = Answerer(
         retriever=retriever,
@@ -75,6 +82,7 @@ def build(
         queue=queue,
         vectors=vectors,
         lexical=lexical,
+        passwords=TmpfsPasswords(settings.resolved_secrets_dir),
         max_upload_bytes=settings.max_upload_bytes,
         clock=now_utc,
     )
@@ -89,6 +97,7 @@ def build(
         retriever=retriever,
         answerer=answerer,
         library=library,
+        metrics=metrics,
     )
 
 
@@ -123,6 +132,7 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
             max_tokens=min(settings.chunk_tokens, embedder.max_tokens),
             overlap_tokens=settings.chunk_overlap_tokens,
         ),
+        passwords=TmpfsPasswords(settings.resolved_secrets_dir),
         lease_s=settings.job_lease_s,
         max_attempts=settings.job_max_attempts,
         batch_size=settings.embedder_batch_size,

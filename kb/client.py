@@ -177,6 +177,7 @@ class KbClient:
         *,
         name: str | None = None,
         force: bool = False,
+        password: str | None = None,
         on_bytes: ByteProgress | None = None,
     ) -> UploadResultOut:
         """Send one file, read in pieces, and return what became of it; `name` replaces the file's name."""
@@ -185,6 +186,8 @@ class KbClient:
                 "POST",
                 f"{_collection(collection)}/documents",
                 params={"force": "true"} if force else {},
+                # the password goes first: the service hands each file on as soon as it is there
+                form={"password": password} if password else None,
                 files=[("files", (name or path.name, stream, "application/octet-stream"))],
                 timeout_s=_SLOW_S,
             )
@@ -324,6 +327,7 @@ class KbClient:
         *,
         body: BaseModel | None = None,
         params: dict[str, str] | None = None,
+        form: dict[str, str] | None = None,
         files: list[tuple[str, tuple[str, io.BufferedReader, str]]] | None = None,
         accepted: tuple[int, ...] = (),
         timeout_s: float | None = None,
@@ -337,6 +341,7 @@ class KbClient:
                 path,
                 json=None if body is None else body.model_dump(),
                 params=params,
+                data=form,
                 files=files,
                 **options,
             )

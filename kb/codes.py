@@ -17,6 +17,7 @@ _SPACED = re.compile(
     r"(?:([A-Z]{1,5}) [0-9]{2,6}|(?:ALARM|ERROR|FAULT|ERR|FLT|AL) [0-9]|[a-z] 0[0-9]{1,5})"
     r"(?:[-.][0-9A-Za-z]+)*(?![A-Za-z0-9])"
 )
+_POSSIBLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{1,5} [0-9]{2,6}(?:[-.][0-9A-Za-z]+)*(?![A-Za-z0-9])")
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://[^\s<>\",;\u3000-\u9fff\uff00-\uffef]+|[\w.+-]+@[\w-]+\.[\w.-]+"
 )
@@ -91,6 +92,12 @@ def iter_codes(text: str) -> Iterator[CodeMention]:
     alone = [span for span in joined if not any(start <= span[0] and span[1] <= end for start, end in spaced)]
     for start, end in sorted([*spaced, *alone]):
         yield _mention(text, start, end)
+
+
+def iter_possible_codes(text: str) -> Iterator[CodeMention]:
+    """Yield what would be a code if a collection holds it: small letters, a space and digits ("f 30050")."""
+    folded = "".join(map(_fold, text))
+    yield from (_mention(text, *match.span()) for match in _POSSIBLE.finditer(folded))
 
 
 def _fold(char: str) -> str:

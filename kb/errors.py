@@ -33,7 +33,8 @@ KbError
     ├── SettingsError
     ├── ModelMissingError
     ├── ModelCorruptError
-    └── IndexMismatchError
+    ├── IndexMismatchError
+    └── PasswordsUnavailableError
 
 Each has a stable `code`, a message that says what was wrong, and a `next_step`.
 """
@@ -318,3 +319,13 @@ class IndexMismatchError(ConfigurationError):
         )
         self.expected = expected
         self.actual = actual
+
+
+class PasswordsUnavailableError(ConfigurationError):
+    """There is no memory in which a password can wait for the worker without touching a disk."""
+
+    code = "passwords_unavailable"
+    next_step = (
+        "Set KB_SECRETS_DIR to a private folder on a tmpfs that API and workers share, "
+        "or upload a copy without a password."
+    )

@@ -22,7 +22,9 @@ _WIDTH = 0.075
 _MENTION_BONUS = 0.10
 _DEFINED_EVIDENCE = 0.75
 _UNKNOWN_NAME_PENALTY = 0.12
-_CROSS_WEIGHT = 0.6
+_HALF_ACROSS = 0.23
+_UNKNOWN_WEIGHT = 1.0
+_WORDING_SHARE = 0.4
 
 
 class CodeMatch(IntEnum):
@@ -51,6 +53,17 @@ def measure_coverage(question: str, texts: Sequence[str]) -> float:
     weights = [1.15 - sum(column) / len(texts) for column in zip(*hits, strict=True)]
     covered = [sum(w for w, hit in zip(weights, row, strict=True) if hit) for row in hits]
     return float(max(covered) / sum(weights))
+
+
+def measure_unknown(question: str, texts: Sequence[str], *, names: Sequence[str] = ()) -> float:
+    """Return the share, 0..1, of the question's content that none of the texts holds.
+
+    `names` are canonical codes that count neither way: they name the machine, not what is asked of it.
+    """
+    known = frozenset().union(*map(get_all_terms, texts))
+    own = {fold(name) for name in names}
+    units = [unit for unit in get_units(question) if unit.isdisjoint(own)]
+    return sum(unit.isdisjoint(known) for unit in units) / len(units) if units else 0.0
 
 
 def has_unknown_name(question: str, texts: Iterable[str]) -> bool:
@@ -82,15 +95,17 @@ def score_evidence(
     language: str,
     code: CodeMatch = CodeMatch.ABSENT,
     unknown_name: bool = False,
+    unknown: float = 0.0,
 ) -> float:
     """Return 0..1: how likely passages in the question's language are about it; 0.5 is the balanced cut.
 
     `similarity` is that of the nearest passage, above unrelated text. A code that a passage defines is
-    evidence whatever the words around it say.
+    evidence whatever the words around it say. `unknown` is the share of the question's content that
+    stands nowhere: a little is wording, much is another subject.
     """
-    return _squash(
-        similarity + _COVERAGE_WEIGHT * coverage - _HALF[language], code=code, unknown_name=unknown_name
-    )
+    strength = similarity + _COVERAGE_WEIGHT * coverage - _HALF[language]
+    strength -= _UNKNOWN_WEIGHT * max(0.0, unknown - _WORDING_SHARE)
+    return _squash(strength, code=code, unknown_name=unknown_name)
 
 
 def score_cross_evidence(
@@ -98,10 +113,10 @@ def score_cross_evidence(
 ) -> float:
     """Return the same for passages in another language, where words can't be compared.
 
-    `similarity` is that of the nearest passage, above the nearest that any unrelated question finds there:
-    some passages are near to everything.
+    `similarity` is that of the nearest passage, above its own similarity to unrelated questions: some
+    passages are near to everything.
     """
-    return _squash(_CROSS_WEIGHT * similarity, code=code, unknown_name=unknown_name)
+    return _squash(similarity - _HALF_ACROSS, code=code, unknown_name=unknown_name)
 
 
 def _squash(strength: float, *, code: CodeMatch, unknown_name: bool) -> float:

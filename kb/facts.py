@@ -96,13 +96,24 @@ _EN_NUMBERS = {
         ]
     )
 }
-_ENUMERATOR = re.compile(r"^\s*(?:[-*•●]\s*)?[(（]?\d{1,2}[.)）、．:：]\s*")
+_ENUMERATOR = re.compile(r"^\s*(?:[-*•●]\s*)?[(（]?\d{1,2}[.)）、．:：](?!\d)\s*")
 _STEP = re.compile(r"\b(?:steps?|no\.|items?)\s*\d+|第\s*\d+\s*[步项条点页章节]", re.IGNORECASE)
 
 _PROHIBITION = re.compile(
     r"不得|严禁|禁止|不能|不可(?!靠|避免|逆)|切勿|请勿|勿|不要|不应|不允许|不准|不宜|不需要|无需|不必|"
     r"\b(?:must|shall|should|do|does|can|may|will|is|are|need) ?n[o']t\b|\bcannot\b|\bnever\b|"
     r"\bprohibit|\bforbid|\bnot (?:allowed|permitted|be )|\bno need\b",
+    re.IGNORECASE,
+)
+_ASKS_NUMBER = re.compile(
+    r"多少|多大|多长|多久|多高|几[个点天次年月号]|\bhow (?:many|much|long|often|high)\b", re.IGNORECASE
+)
+_ASKED_ATTRIBUTE = re.compile(
+    r"([\u4e00-\u9fff]{2})(?:应该?|需要?|要)?(?:设|调|设定|设置)?(?:是|为|有)(?:多少|多大|多高|多长)"
+)
+_PERMISSION = re.compile(
+    r"允许|可以(?!靠)|能够|可继续|能继续|方可|才能|可(?=[开复继使运操打进])|"
+    r"\b(?:may|can) (?:be|still|continue|operate|run|keep)\b|\bmay\b|\ballowed\b|\bpermitted\b|\bsafe to\b",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
@@ -126,6 +137,11 @@ def iter_numbers(text: str) -> Iterator[Number]:
     for mention in reversed(list(iter_codes(text))):
         text = f"{text[: mention.char_start]} {text[mention.char_end :]}"
     yield from (_read(match) for match in _NUMBER.finditer(_fold(text)))
+
+
+def strip_numbers(text: str) -> str:
+    """Return the folded text without its numbers and their units, which are compared by themselves."""
+    return _NUMBER.sub("|", _fold(text))
 
 
 def has_number(text: str, number: Number) -> bool:
@@ -159,6 +175,27 @@ def count_missing(claim: str, source: str) -> int:
 def prohibits(text: str) -> bool:
     """Return whether the text says that something must not be done."""
     return bool(_PROHIBITION.search(unicodedata.normalize("NFKC", text)))
+
+
+def asks_number(question: str) -> bool:
+    """Return whether only a number can answer the question."""
+    return bool(_ASKS_NUMBER.search(unicodedata.normalize("NFKC", question)))
+
+
+def find_asked_attribute(question: str) -> str | None:
+    """Return the end of what a Chinese question asks the number of: 流量 of 额定流量是多少."""
+    found = _ASKED_ATTRIBUTE.search(unicodedata.normalize("NFKC", question))
+    return found[1] if found else None
+
+
+def permits(text: str) -> bool:
+    """Return whether the text says that something may be done; a denied permission is a prohibition."""
+    return bool(_PERMISSION.search(unicodedata.normalize("NFKC", text)))
+
+
+def strip_prohibitions(text: str) -> str:
+    """Return what the text forbids, without the words that forbid it."""
+    return _PROHIBITION.sub(" ", unicodedata.normalize("NFKC", text))
 
 
 def negates(text: str) -> bool:
@@ -196,7 +233,8 @@ def _normalise(value: str) -> str:
     value = value.replace(",", "")
     if "." in value:
         value = value.rstrip("0").rstrip(".")
-    return value.lstrip("0") or "0"
+    value = value.lstrip("0")
+    return value if value[:1].isdigit() else f"0{value}"
 
 
 def _is_spelled(folded: str, value: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
@@ -39,8 +39,3 @@ def interleave(first: Sequence[str], second: Sequence[str]) -> list[str]:
             if index < len(ids):
                 merged.setdefault(ids[index])
     return list(merged)
-
-
-def order(scores: Mapping[str, float]) -> list[str]:
-    """Return the ids, best score first; equal scores keep their order."""
-    return sorted(scores, key=lambda item: -scores[item])

@@ -16,34 +16,13 @@ from kb.library import Library
 from kb.logs import describe_exception
 from kb.metrics import Metrics
 from kb.ports import Catalog, Embedder, Generator, IngestQueue, LexicalIndex, SourceFiles, VectorStore
-from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Passage, Sampling
+from kb.retrieval import PassageRetriever
+from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
 CHECK_TIMEOUT_S = 5.0
 _WARM_UP_TEXT = "warm up"
 
 _log = structlog.get_logger("kb.knowledge")
-
-
-class Retrieval(Protocol):
-    """What was retrieved for a query; `evidence` (0..1) says how well it supports an answer."""
-
-    @property
-    def passages(self) -> Sequence[Passage]:
-        """Passages, best first."""
-        ...
-
-    @property
-    def evidence(self) -> float:
-        """What the refusal threshold is compared with."""
-        ...
-
-
-class PassageRetriever(Protocol):
-    """Question to passages."""
-
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
-        """Return up to `top_k` passages; raises a `BackendError` or `IndexMismatchError`."""
-        ...
 
 
 class QuestionAnswerer(Protocol):

@@ -16,11 +16,21 @@ from kb.errors import (
     DamagedFileError,
     EmptyFileError,
     InvalidNameError,
+    JobNotFoundError,
     UploadTooLargeError,
 )
 from kb.filenames import clean_filename
-from kb.ports import Catalog, IngestQueue, LexicalIndex, SourceFiles, StoredFile, VectorStore
-from kb.types import Collection, Job, JobState, Registration
+from kb.ports import (
+    Catalog,
+    IngestQueue,
+    LexicalIndex,
+    Passwords,
+    SourceFiles,
+    StoredFile,
+    VectorStore,
+)
+from kb.progress import estimate_rest_s
+from kb.types import Collection, Document, Job, Registration
 
 DEFAULT_COLLECTION = "default"
 NO_LIVE_WORKER = "no_live_worker"
@@ -48,6 +58,7 @@ class Library:
         queue: IngestQueue,
         vectors: VectorStore,
         lexical: LexicalIndex,
+        passwords: Passwords,
         max_upload_bytes: int,
         clock: Callable[[], datetime],
     ) -> None:
@@ -56,6 +67,7 @@ class Library:
         self._queue = queue
         self._vectors = vectors
         self._lexical = lexical
+        self._passwords = passwords
         self._max_upload_bytes = max_upload_bytes
         self._clock = clock
         # held while bytes and their registration change together: a deletion must not take away
@@ -114,12 +126,19 @@ class Library:
 
     # -- documents
     def upload(
-        self, collection_name: str, *, name: str, stream: BinaryIO, force: bool = False
+        self,
+        collection_name: str,
+        *,
+        name: str,
+        stream: BinaryIO,
+        force: bool = False,
+        password: str | None = None,
     ) -> Registration:
         """Keep the bytes, register the document and queue its job.
 
         Returns as soon as bytes and registration are safe; with the queue down the job waits for
-        `sweep`. Raises `CollectionNotFoundError`, `UploadTooLargeError` or `EmptyFileError`.
+        `sweep`. The password is kept in memory until the job ends. Raises `CollectionNotFoundError`,
+        `UploadTooLargeError`, `EmptyFileError` or `PasswordsUnavailableError`.
         """
         collection = self._catalog.get_collection(collection_name)
         shown = clean_filename(name)
@@ -132,8 +151,12 @@ class Library:
             registration = self._catalog.register_document(
                 collection.id, name=shown, stored=stored, media_type="", now=self._clock(), force=force
             )
-        if registration.job is not None:
-            self._submit(registration.job.id)
+        try:
+            if password and not registration.document.state.is_terminal:
+                self._passwords.keep(registration.document.job_id, password)
+        finally:
+            if registration.job is not None:
+                self._submit(registration.job.id)
         _log.info(
             "document_registered",
             document_id=registration.document.id,
@@ -161,6 +184,8 @@ class Library:
     def cancel_job(self, job_id: str) -> Job:
         """Ask the job to stop; a running one stops when its worker notices."""
         job = self._catalog.cancel_job(job_id, now=self._clock())
+        if job.state.is_terminal:
+            self._passwords.forget(job_id)
         _log.info("job_cancel_requested", job_id=job_id, state=job.state.value)
         return job
 
@@ -172,22 +197,34 @@ class Library:
         return job
 
     def find_stalled_reason(self, job: Job) -> str | None:
-        """Return why a job that is queued for more than ten seconds does not start, if known."""
+        """Return why a job that nobody has touched for more than ten seconds does not go on, if known.
+
+        A worker touches the job it runs every second or two.
+        """
         now = self._clock()
-        if job.state is not JobState.QUEUED or now - job.updated_at <= _PATIENCE:
+        if job.state.is_terminal or now - job.updated_at <= _PATIENCE:
             return None
         with self._workers_lock:
             if self._workers is None or now - self._workers[0] > _WORKER_COUNT_AGE:
                 self._workers = (now, self._probe_workers())
             return self._workers[1]
 
+    def estimate_rest_s(self, job: Job, document: Document) -> float | None:
+        """Return the seconds until the job's present stage ends, None if they can't be told."""
+        return estimate_rest_s(job, document, now=self._clock())
+
     def sweep(self) -> None:
-        """Remove garbage from both indexes and from the files, and queue stalled jobs again.
+        """Remove garbage from indexes, files and passwords, and queue stalled jobs again.
 
         Each part is tried even if another failed; the first failure is raised at the end.
         """
         failure: BackendError | None = None
-        for action in (self._remove_orphaned_files, self._remove_garbage, self._resubmit_stalled):
+        for action in (
+            self._remove_orphaned_files,
+            self._remove_garbage,
+            self._forget_passwords,
+            self._resubmit_stalled,
+        ):
             try:
                 action()
             except BackendError as error:
@@ -237,6 +274,16 @@ class Library:
             self._vectors.delete_document(collection_id, document_key)
             self._lexical.delete_document(collection_id, document_key)
             self._catalog.forget_garbage(collection_id, document_key)
+
+    def _forget_passwords(self) -> None:
+        """Forget the passwords of jobs that have ended or are gone."""
+        for job_id in self._passwords.list_jobs():
+            try:
+                ended = self._catalog.get_job(job_id).state.is_terminal
+            except JobNotFoundError:
+                ended = True
+            if ended:
+                self._passwords.forget(job_id)
 
     def _resubmit_stalled(self) -> None:
         stalled = self._catalog.list_stalled_jobs(now=self._clock(), limit=_SWEEP_LIMIT)

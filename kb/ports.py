@@ -125,6 +125,29 @@ class SourceFiles(Protocol):
         ...
 
 
+class Passwords(Protocol):
+    """Keeps the passwords of documents between upload and ingestion, in memory only."""
+
+    def keep(self, job_id: str, password: str) -> None:
+        """Keep the password until `forget`, instead of a former one.
+
+        Raises `PasswordsUnavailableError` when it could not be kept off the disks.
+        """
+        ...
+
+    def find(self, job_id: str) -> str | None:
+        """Return the password of the job, None if there is none (any more)."""
+        ...
+
+    def forget(self, job_id: str) -> None:
+        """Remove the password; an absent one is no error."""
+        ...
+
+    def list_jobs(self) -> list[str]:
+        """Return the ids of the jobs with a password, sorted."""
+        ...
+
+
 class Embedder(Protocol):
     """Text to unit vectors. Texts longer than `max_tokens` raise ValueError, never truncate."""
 
@@ -174,6 +197,10 @@ class VectorStore(Protocol):
 
         Score is the cosine, -1..1. An unknown collection gives an empty list.
         """
+        ...
+
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        """Return the stored vectors by chunk id; unknown ids are left out."""
         ...
 
     def delete_document(self, collection_id: str, document_key: str) -> None:

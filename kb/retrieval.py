@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from threading import Lock
+from typing import Protocol
 
-from kb.codes import CodeMention, iter_codes
+import numpy as np
+
+from kb.codes import CodeMention, iter_codes, iter_possible_codes
 from kb.evidence import (
     CodeMatch,
     contains_code,
@@ -16,6 +20,7 @@ from kb.evidence import (
     match_code,
     measure_coverage,
     measure_similarity,
+    measure_unknown,
     score_cross_evidence,
     score_evidence,
 )
@@ -30,12 +35,19 @@ _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_OWN_WEIGHTS = (1.0, 1.5, 1.5)
+_OWN_WEIGHTS = (1.0, 1.5, 0.1)
 """Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
-_OTHER_WEIGHTS = (1.5, 0.5, 0.5)
+_OTHER_WEIGHTS = (1.5, 0.5, 0.1)
 """The same across languages, where the words that are shared are few and say little."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
+_MANY = 12
+"""A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
+_AWAY = 4.0
+"""What ranks count in documents that don't name the machine asked for."""
+_BALANCED = 0.5
+_TITLE_CHUNKS = 2
+_LEAST_TITLED = 3
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
 _JUDGED = 10
@@ -46,22 +58,36 @@ _JUDGED = 10
 class Retrieval:
     """What was found. `evidence` (0..1) says whether it is about the question at all, in any language.
 
-    `unknown_codes` are the codes of the question, as written there, that no visible chunk holds.
+    `unknown_codes` are the codes of the question, as written there, that no visible chunk holds; `codes`
+    the canonical ones that few chunks hold and that therefore name a fault or a part, not a machine.
     """
 
     passages: tuple[Passage, ...]
     evidence: float
     unknown_codes: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
     evidence_by_language: Mapping[str, float] = field(default_factory=dict)
+
+
+class PassageRetriever(Protocol):
+    """Question to passages; `Retriever`, or one that measures it."""
+
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+        """Return up to `top_k` passages, best first; raises a `BackendError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A visible chunk with what one index said of it."""
+    """A visible chunk with what one index said of it.
+
+    `centred` is set for chunks in another language: the cosine above that to unrelated questions.
+    """
 
     chunk: Chunk
     document_name: str
     score: float
+    centred: float = 0.0
 
     def has_content(self) -> bool:
         """Return False for rows of dots and rules, such as the lines of a table of contents."""
@@ -69,15 +95,20 @@ class _Found:
         return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
 
     def is_in(self, language: str) -> bool:
-        """Return whether a reader of this language can read it; a bilingual page is in both.
+        """Return whether a reader of this language can read it."""
+        return is_readable(self.chunk, language)
 
-        A table row of codes and numbers is in the language of its headings.
-        """
-        letters = [char for char in self.chunk.indexed_text if char.isalpha()]
-        chinese = sum(map(is_cjk, letters))
-        if language == "zh":
-            return chinese > _CHINESE_SHARE * len(letters)
-        return chinese * 2 < len(letters)
+
+def is_readable(chunk: Chunk, language: str) -> bool:
+    """Return whether a reader of `zh` or `en` can read the chunk; a bilingual page is in both.
+
+    A table row of codes and numbers is in the language of its headings.
+    """
+    letters = [char for char in chunk.indexed_text if char.isalpha()]
+    chinese = sum(map(is_cjk, letters))
+    if language == "zh":
+        return chinese > _CHINESE_SHARE * len(letters)
+    return chinese * 2 < len(letters)
 
 
 class Retriever:
@@ -99,8 +130,7 @@ class Retriever:
         self._candidates = candidates
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="retrieval")
         self._background: dict[str, Vectors] = {}
-        self._questions: dict[str, list[Vectors]] = {}
-        self._rivals: dict[tuple[str, str], tuple[int, float]] = {}
+        self._questions: dict[str, Vectors] = {}
         self._background_lock = Lock()
 
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
@@ -111,15 +141,10 @@ class Retriever:
         be compared. Chunks that say the same are shown once.
         """
         language = detect_language(query)
-        codes = _unique_codes(query)
-        dense_job = self._pool.submit(self._search_dense, collection.id, query, language)
-        lexical_hits = self._visible(lambda k: self._lexical.query(collection.id, query, top_k=k))
-        code_hits = {
-            code.canonical: self._visible(
-                lambda k, code=code: self._lexical.find_code(collection.id, code.canonical, top_k=k)  # type: ignore[misc]
-            )
-            for code in codes
-        }
+        codes, code_hits = self._find_codes(collection.id, query)
+        names = [code for code in codes if _is_machine(code.canonical, code_hits[code.canonical])]
+        dense_job = self._pool.submit(self._search_dense, collection.id, query, language, names)
+        lexical_hits = self._search_lexical(collection.id, query, language, names)
         vector, dense_hits = dense_job.result()
 
         found: dict[str, _Found] = {}
@@ -132,16 +157,29 @@ class Retriever:
             code.canonical: _match_everywhere(code.canonical, code_hits[code.canonical], found.values())
             for code in codes
         }
-        names = {hit.document_name for hit in found.values()}
+        documents = {hit.document_name for hit in found.values()}
         unknown = tuple(
             code.text
             for code in codes
-            if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in names)
+            if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in documents)
         )
 
         matches = {code: _soften(by_id) for code, by_id in matches.items()}
+        machines = {name.canonical for name in names}
+        selective = {item for code, by_id in matches.items() if code not in machines for item in by_id}
+        evidence = self._judge(
+            query,
+            language,
+            vector=vector,
+            dense=dense_hits,
+            lexical=lexical_hits,
+            matches=matches,
+            found=found,
+            machines=machines,
+        )
+        homes = _find_homes([name.canonical for name in names], matches, found)
         scores, order = _rank(
-            dense_hits, lexical_hits, {i for by_id in matches.values() for i in by_id}, language
+            _prefer(dense_hits, homes), _prefer(lexical_hits, homes), selective, language, evidence=evidence
         )
         ahead = _order_exact(matches, order)
         exact = {item for by_id in matches.values() for item in by_id}
@@ -158,36 +196,84 @@ class Retriever:
             )
             for rank, chunk in enumerate(kept)
         )
-        evidence = self._judge(
-            query,
-            language,
-            collection_id=collection.id,
-            vector=vector,
-            dense=dense_hits,
-            lexical=lexical_hits,
-            matches=matches,
-            found=found,
-        )
         return Retrieval(
             passages=passages,
             evidence=max(evidence.values(), default=0.0),
             unknown_codes=unknown,
+            codes=tuple(code for code in matches if code not in {name.canonical for name in names}),
             evidence_by_language=evidence,
         )
 
     # -- searching
-    def _search_dense(self, collection_id: str, query: str, language: str) -> tuple[Vectors, list[_Found]]:
-        """Return the query's vector and the nearest chunks, the other language searched apart if hidden."""
+    def _find_codes(
+        self, collection_id: str, query: str
+    ) -> tuple[list[CodeMention], dict[str, list[_Found]]]:
+        """Return the codes of the query with the chunks that the index has for each.
+
+        What only might be a code is one if the index knows it.
+        """
+        codes = _unique_codes(query)
+        hits = {code.canonical: self._find_code(collection_id, code.canonical) for code in codes}
+        for mention in iter_possible_codes(query):
+            known = mention.canonical in hits or len(hits) >= _MOST_CODES
+            if not known and (found := self._find_code(collection_id, mention.canonical)):
+                codes.append(mention)
+                hits[mention.canonical] = found
+        return codes, hits
+
+    def _find_code(self, collection_id: str, canonical: str) -> list[_Found]:
+        return self._visible(lambda k: self._lexical.find_code(collection_id, canonical, top_k=k))
+
+    def _search_dense(
+        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
+    ) -> tuple[Vectors, list[_Found]]:
+        """Return the query's vector, and the nearest chunks of its language, then those of others.
+
+        Across languages a machine's name draws the query to all that hold it alike, so it is left out
+        there; and some chunks are near to every question, so chunks are ranked by how much nearer they
+        are than to unrelated questions (Dinu, Lazaridou and Baroni, 2015, on hubs).
+        """
         vector = self._embedder.embed_query(query)
-        hits = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
+        own = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
+        bare = _strip(query, names)
+        bare_vector = self._embedder.embed_query(bare) if names and bare else vector
+        others: dict[str, _Found] = {}
         for other in _LANGUAGES:
-            if other == language or sum(not hit.is_in(language) for hit in hits) * 2 >= self._candidates:
+            if other == language:
                 continue
-            hits += self._visible(
-                lambda k, other=other: self._vectors.query(collection_id, vector, top_k=k, language=other)  # type: ignore[misc]
+            hits = self._visible(
+                lambda k, other=other: self._vectors.query(
+                    collection_id, bare_vector, top_k=k, language=other
+                )  # type: ignore[misc]
             )
-        unique = {hit.chunk.id: hit for hit in hits}
-        return vector, sorted(unique.values(), key=lambda hit: -hit.score)
+            others |= {hit.chunk.id: hit for hit in hits if not hit.is_in(language)}
+        ranked = self._centre(collection_id, language, list(others.values()))
+        return vector, [*(hit for hit in own if hit.is_in(language)), *ranked]
+
+    def _centre(self, collection_id: str, language: str, hits: Sequence[_Found]) -> list[_Found]:
+        """Return the hits by what their cosine is above their mean cosine to unrelated questions."""
+        if not hits:
+            return []
+        stored = self._vectors.fetch_vectors(collection_id, [hit.chunk.id for hit in hits])
+        questions = self._get_questions(language)
+        centred = [
+            replace(hit, centred=hit.score - float(np.mean(questions @ stored[hit.chunk.id])))
+            for hit in hits
+            if hit.chunk.id in stored
+        ]
+        return sorted(centred, key=lambda hit: -hit.centred)
+
+    def _search_lexical(
+        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
+    ) -> list[_Found]:
+        """Return the chunks that share words; in another language those that share more than a name."""
+        hits = self._visible(lambda k: self._lexical.query(collection_id, query, top_k=k))
+        if not names:
+            return hits
+        own = [hit for hit in hits if hit.is_in(language)]
+        bare = _strip(query, names)
+        others = self._visible(lambda k: self._lexical.query(collection_id, bare, top_k=k))
+        return [*own, *(hit for hit in others if not hit.is_in(language))]
 
     def _visible(self, fetch: Callable[[int], Sequence[ScoredId]]) -> list[_Found]:
         """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
@@ -211,27 +297,31 @@ class Retriever:
         query: str,
         language: str,
         *,
-        collection_id: str,
         vector: Vectors,
         dense: Sequence[_Found],
         lexical: Sequence[_Found],
         matches: Mapping[str, Mapping[str, CodeMatch]],
         found: Mapping[str, _Found],
+        machines: Set[str],
     ) -> dict[str, float]:
         """Return the evidence by language.
 
-        A question that names codes is judged by the chunks that carry one, or by the documents named
-        after it, so that a neighbour never vouches for it.
+        A question that names faults or parts is judged by the chunks that carry one, or by the documents
+        named after it, so that a neighbour never vouches for it.
         """
-        carriers = {item: match for by_id in matches.values() for item, match in by_id.items()}
-        for by_id in matches.values():
-            carriers |= {item: max(match, carriers[item]) for item, match in by_id.items()}
+        parts = [code for code in matches if code not in machines]
+        carriers: dict[str, CodeMatch] = {}
+        for code in parts:
+            carriers |= {item: max(match, carriers.get(item, match)) for item, match in matches[code].items()}
 
         def counts(hit: _Found) -> bool:
-            named = any(contains_code(hit.document_name, code) for code in matches)
-            return not matches or named or hit.chunk.id in carriers
+            named = any(contains_code(hit.document_name, code) for code in parts)
+            return not parts or named or hit.chunk.id in carriers
 
-        unknown_name = has_unknown_name(query, map(_shown_text, found.values()))
+        texts = [_shown_text(hit) for hit in found.values()]
+        unknown_name = has_unknown_name(query, texts)
+        # a fault or part says what is asked about, whatever the words around it
+        unknown = 0.0 if carriers else measure_unknown(query, texts, names=tuple(matches))
         evidence: dict[str, float] = {}
         for group in _LANGUAGES:
             own = group == language
@@ -244,19 +334,22 @@ class Retriever:
                 continue
             # what the index did not return is no nearer than the last that it did
             cosine = near[0].score if near else min(cosines, default=-1.0)
-            code = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
+            # the name of a machine is in whatever is said of it, and vouches for nothing
+            match = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
             if own:
                 evidence[group] = score_evidence(
                     measure_similarity(cosine, background=self._get_background(group, vector)),
                     coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
                     language=language,
-                    code=code,
+                    code=match,
                     unknown_name=unknown_name,
+                    unknown=unknown,
                 )
             else:
-                rival = self._get_rival(collection_id, language=language, other=group)
+                background = self._get_background(group, vector)
+                centred = max((hit.centred for hit in near), default=-1.0)
                 evidence[group] = score_cross_evidence(
-                    measure_similarity(cosine, background=rival), code=code, unknown_name=unknown_name
+                    centred / max(1.0 - background, 1e-3), code=match, unknown_name=unknown_name
                 )
         return evidence
 
@@ -268,29 +361,13 @@ class Retriever:
                 self._background[language] = self._embedder.embed_passages(texts)
         return float(median((self._background[language] @ vector).tolist()))
 
-    def _get_rival(self, collection_id: str, *, language: str, other: str) -> float:
-        """Return the best cosine that unrelated questions find among the chunks of the other language.
-
-        Measured anew once a collection has grown or shrunk by a fifth.
-        """
-        size = self._vectors.count(collection_id)
+    def _get_questions(self, language: str) -> Vectors:
+        """Return the vectors of unrelated questions in the language, one a row."""
         with self._background_lock:
-            measured = self._rivals.get((collection_id, language))
-            if measured is not None and abs(measured[0] - size) * 5 <= measured[0]:
-                return measured[1]
             if language not in self._questions:
                 texts = read_lines(f"background_questions.{language}")
-                self._questions[language] = [self._embedder.embed_query(text) for text in texts]
-            best = max(
-                (
-                    hit.score
-                    for question in self._questions[language]
-                    for hit in self._vectors.query(collection_id, question, top_k=1, language=other)
-                ),
-                default=1.0,
-            )
-            self._rivals[collection_id, language] = (size, best)
-            return best
+                self._questions[language] = np.stack([self._embedder.embed_query(text) for text in texts])
+            return self._questions[language]
 
 
 def _unique_codes(query: str) -> list[CodeMention]:
@@ -322,12 +399,59 @@ def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
     return dict.fromkeys(matches, CodeMatch.MENTIONED)
 
 
+def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
+    """Return whether a code names a machine: many chunks hold it, or it is a longer document's title."""
+    if len(hits) > _MANY:
+        return True
+    counts = Counter(hit.chunk.document_id for hit in hits)
+    titled = {
+        hit.chunk.document_id
+        for hit in hits
+        if contains_code(hit.document_name, canonical)
+        or (
+            hit.chunk.index <= _TITLE_CHUNKS
+            and any(contains_code(heading, canonical) for heading in hit.chunk.heading_path[:1])
+        )
+    }
+    return any(counts[document] >= _LEAST_TITLED for document in titled)
+
+
+def _find_homes(
+    names: Sequence[str], matches: Mapping[str, Mapping[str, CodeMatch]], found: Mapping[str, _Found]
+) -> frozenset[str]:
+    """Return the documents that name one of the machines, empty if no machine is asked for."""
+    return frozenset(found[item].chunk.document_id for name in names for item in matches[name])
+
+
+def _prefer(hits: Sequence[_Found], homes: Set[str]) -> list[_Found]:
+    """Move chunks of the preferred documents up, counting ranks elsewhere several times."""
+    if not homes:
+        return list(hits)
+    place = {
+        hit.chunk.id: (rank + 1) * (1.0 if hit.chunk.document_id in homes else _AWAY)
+        for rank, hit in enumerate(hits)
+    }
+    return sorted(hits, key=lambda hit: place[hit.chunk.id])
+
+
+def _strip(query: str, names: Sequence[CodeMention]) -> str:
+    for name in names:
+        query = query.replace(name.text, " ")
+    return " ".join(query.split())
+
+
 def _rank(
-    dense: Sequence[_Found], lexical: Sequence[_Found], coded: Set[str], language: str
+    dense: Sequence[_Found],
+    lexical: Sequence[_Found],
+    coded: Set[str],
+    language: str,
+    *,
+    evidence: Mapping[str, float],
 ) -> tuple[dict[str, float], list[str]]:
     """Return the fused scores, and the order: each language by itself, then in turn.
 
-    Chunks with a code of the query count once more.
+    Chunks with a code of the query count once more. The query's own language goes first, unless the
+    evidence stands in the other.
     """
     scores: dict[str, float] = {}
     by_language: list[list[str]] = []
@@ -338,6 +462,9 @@ def _rank(
         fused = fuse([*lists, [item for item in fused if item in coded]], weights=weights)
         scores |= fused
         by_language.append(list(fused))
+    own_evidence = evidence.get(language, 0.0)
+    if own_evidence < _BALANCED < max(evidence.values(), default=0.0):
+        by_language.reverse()
     return scores, interleave(*by_language)
 
 

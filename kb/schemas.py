@@ -176,7 +176,11 @@ class AttemptOut(_Wire):
 
 
 class JobOut(_Wire):
-    """The work on one upload; `stalled_reason` says why a queued job does not start."""
+    """The work on one upload.
+
+    `stalled_reason` says why nobody works on it. `eta_s` is how many seconds the present stage will
+    still take at the speed measured since it began.
+    """
 
     id: str
     collection: str
@@ -189,6 +193,7 @@ class JobOut(_Wire):
     page_count: int
     cancel_requested: bool
     stalled_reason: str | None
+    eta_s: float | None = None
     attempts: list[AttemptOut]
     created_at: datetime
     updated_at: datetime

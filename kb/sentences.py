@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-MARKER = re.compile(r"[\[【［]\s*\^?\s*(\d{1,3}(?:\s*[,，、;；]\s*\d{1,3})*)\s*[\]】］]")
+MARKER = re.compile(r"[\[【［][ \t]*\^?[ \t]*(\d{1,3}(?:[ \t]*[,，、;；][ \t]*\d{1,3})*)[ \t]*[\]】］]")
 """A citation marker: [1], 【2】, [1, 3]; the group holds the numbers."""
 
 # An end takes closing quotes and the markers behind it along.
 _END = re.compile(
     r"(?:[。！？!?]+[\"”’」』）)]*|\.[\"”’)]*(?=\s|[\[【［]|$))"
-    r"(?:[ \t]*[\[【［]\s*\^?\s*\d{1,3}(?:\s*[,，、;；]\s*\d{1,3})*\s*[\]】］])*"
+    rf"(?:[ \t]*{MARKER.pattern})*"
     r"|\n"
 )
 _NOT_AN_END = re.compile(
-    r"(?:(?:^|[\s。；;])[(（]?\d{1,2}|\b(?:e\.g|i\.e|etc|no|fig|figs|approx|vs|dr|mr|ms|min|max|ca|eq|sec|ref|st|cf))\.$",
+    r"(?:(?:^|[\s。；;：:|])[(（]?\d{1,2}|\b(?:e\.g|i\.e|etc|no|fig|figs|approx|vs|dr|mr|ms|min|max|ca|eq|sec|ref|st|cf))\.$",
     re.IGNORECASE,
 )
 _LIST_START = re.compile(r"\s*(?:[-*•●▪·]|[(（]?\d{1,2}[.)）、]|[①-⑳]|\n)")
-_MARKER_START = re.compile(r"[ \t]*(?:[\[【［][^\]】］\n]{0,12})?\Z")
+_MARKER_START = re.compile(r"[ \t]*(?:[\[【［][\d \t,，、;；^]*)?\Z")
 
 
 def iter_sentences(text: str) -> Iterator[tuple[int, int]]:
@@ -42,7 +42,7 @@ def iter_passage_sentences(text: str) -> Iterator[tuple[int, int]]:
     full = max((len(line) for line in text.splitlines()), default=0)
     start = 0
     for _, end in iter_sentences(text):
-        line = text[start:end].rstrip("\n").rsplit("\n", 1)[-1].rstrip()
+        line = text[text.rfind("\n", 0, end - 1) + 1 : end].rstrip()
         wrapped = (
             text[:end].endswith("\n")
             and len(line) * 2 > full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tomllib
 from pathlib import Path
@@ -109,6 +110,11 @@ class Settings(BaseSettings):
         2 * 1024**3, ge=256 * 1024**2, description="Memory limit of the parser's process."
     )
     ocr: bool = Field(True, description="Read pages without text by OCR.")
+    secrets_dir: Path | None = Field(
+        None,
+        description="Folder in memory (tmpfs), shared by API and workers, where passwords of documents "
+        "wait for the worker; default is a private folder in /dev/shm.",
+    )
     chunk_tokens: int = Field(320, ge=32, description="Largest chunk in the embedder's tokens.")
     chunk_overlap_tokens: int = Field(48, ge=0, description="Tokens repeated between chunks.")
     job_max_attempts: int = Field(3, ge=1, description="Runs of a job before it is failed.")
@@ -155,6 +161,14 @@ class Settings(BaseSettings):
     def resolved_models_dir(self) -> Path:
         """Folder of the starter models."""
         return self.models_dir or self.data_dir / "models"
+
+    @property
+    def resolved_secrets_dir(self) -> Path:
+        """Folder of the passwords; one per user and data folder."""
+        if self.secrets_dir is not None:
+            return self.secrets_dir
+        place = hashlib.sha256(str(self.data_dir.absolute()).encode()).hexdigest()[:12]
+        return Path("/dev/shm") / f"kb-{os.getuid()}-{place}"  # noqa: S108 - mode 700, checked before use
 
     @property
     def resolved_database_url(self) -> str:

@@ -268,13 +268,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job by one worker."""
+    """One run of a job by one worker; `stage_started_at` is when its present stage began."""
 
     number: int
     worker: str
     started_at: datetime
     finished_at: datetime | None = None
     error: Problem | None = None
+    stage_started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +352,8 @@ class GenerationRequest:
     """What a generator needs for one answer.
 
     `messages` is the packed prompt; `question`, `passages` and `language` are the same request
-    in parts, for a generator that quotes instead of writing.
+    in parts, for a generator that quotes instead of writing. `codes` are the canonical codes in the
+    question that name a fault or a part, not a whole machine; None if nobody looked.
     """
 
     messages: tuple[Message, ...]
@@ -359,6 +361,7 @@ class GenerationRequest:
     passages: tuple[Passage, ...]
     language: str
     sampling: Sampling = field(default_factory=Sampling)
+    codes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ _SENTENCES = {
         "zh": "模型的回答无法用原文证实，以下为原文摘录。",
         "en": "The model's answer could not be confirmed by the documents; this is quoted from them.",
     },
+    "generator_refused": {
+        "zh": "模型没有找到答案，以下为与问题最吻合的原文摘录。",
+        "en": "The model found no answer; this is the passage that matches the question best.",
+    },
     "sentences_dropped": {
         "zh": "有 {count} 句话因原文不支持而被略去。",
         "en": "{count} sentence(s) that the documents do not support were left out.",

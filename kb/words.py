@@ -10,6 +10,7 @@ from kb.language import is_cjk
 from kb.resources import read_prompt
 
 _LATIN = re.compile(r"[a-z0-9]+(?:[._/:#'-][a-z0-9]+)*")
+_PARTS = re.compile(r"[._/:#'-]")
 
 
 @cache
@@ -18,10 +19,25 @@ def _english_stop_words() -> frozenset[str]:
 
 
 @cache
-def _chinese_stop_words() -> re.Pattern[str]:
+def _chinese_stop_words(*, glue: bool = False) -> re.Pattern[str]:
     """Match words that ask or glue but carry no subject; longest first, so that 为什么 goes before 什么."""
-    words = sorted(read_prompt("stopwords.zh").split(), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, words)))
+    words = read_prompt("stopwords.zh").split() + (read_prompt("glue.zh").split() if glue else [])
+    return re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+
+
+@cache
+def _english_glue() -> frozenset[str]:
+    return frozenset(map(stem, read_prompt("glue.en").split()))
+
+
+def strip_glue(text: str) -> str:
+    """Return the folded text without what only joins an answer's words to its content.
+
+    "E-0471 means that …", "…，处理措施如下": such words need no support. A bar stands in their place, so
+    that what was apart stays apart.
+    """
+    folded = _chinese_stop_words(glue=True).sub("|", fold(text))
+    return _LATIN.sub(lambda match: "|" if stem(match.group()) in _english_glue() else match.group(), folded)
 
 
 def fold(text: str) -> str:
@@ -82,7 +98,7 @@ def _iter_latin(folded: str) -> list[str]:
     words: list[str] = []
     for match in _LATIN.finditer(folded):
         word = match.group()
-        parts = re.split(r"[._/:#'-]", word)
+        parts = _PARTS.split(word)
         words.extend(parts)
         if len(parts) > 1:
             words.append("".join(parts))
@@ -112,7 +128,13 @@ def get_units(text: str) -> list[frozenset[str]]:
     """
     folded = fold(text)
     stop = _english_stop_words()
-    units = [frozenset({stem(word)}) for word in dict.fromkeys(_LATIN.findall(folded)) if word not in stop]
+    units: list[frozenset[str]] = []
+    for word in dict.fromkeys(_LATIN.findall(folded)):
+        parts = _PARTS.split(word)
+        if all(map(str.isalpha, parts)):
+            units.extend(frozenset({stem(part)}) for part in parts if part not in stop)
+        else:
+            units.append(frozenset({"".join(parts)}))
     for run in _iter_cjk_runs(folded):
         for piece in _chinese_stop_words().split(run):
             for index, char in enumerate(piece):

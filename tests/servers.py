@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import httpx
-import psycopg
 import pytest
+import sqlalchemy as sa
+
+from kb.adapters.sql_database import parse_url
 
 _READY_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -152,17 +154,24 @@ def running_postgresql() -> Iterator[str]:
 def fresh_database(server_url: str) -> Iterator[str]:
     """Create an empty database in the server; yields its URL, drops it at the end."""
     name = f"kb_{uuid.uuid4().hex}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        head, _, options = server_url.partition("?")
-        url = f"{head.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
-        yield url
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    head, _, options = server_url.partition("?")
+    url = f"{head.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
+    _administer(server_url, f'CREATE DATABASE "{name}"')
+    yield url
+    _administer(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _administer(server_url: str, statement: str) -> None:
+    """Run one statement outside of a transaction."""
+    engine = sa.create_engine(parse_url(server_url), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def _accepts(url: str) -> bool:
     try:
-        psycopg.connect(url).close()
-    except psycopg.OperationalError:
+        _administer(url, "SELECT 1")
+    except sa.exc.DBAPIError:
         return False
     return True

@@ -34,11 +34,17 @@ _FORM: Final[dict[str, Any]] = {
                     "type": "object",
                     "required": ["files"],
                     "properties": {
+                        "password": {
+                            "type": "string",
+                            "format": "password",
+                            "description": "Opens the files of this form; must come before them. Kept in "
+                            "memory until they are ingested, never stored or logged.",
+                        },
                         "files": {
                             "type": "array",
                             "items": {"type": "string", "format": "binary"},
                             "description": "One or more files; `file` is accepted as well.",
-                        }
+                        },
                     },
                 }
             }
@@ -94,7 +100,14 @@ async def _accept(file: IncomingFile, *, collection: str, force: bool, services:
     library = services.knowledge.library
     if file.too_large:
         raise UploadTooLargeError(file.name, limit_bytes=library.max_upload_bytes)
-    upload = partial(library.upload, collection, name=file.name, stream=file.stream, force=force)
+    upload = partial(
+        library.upload,
+        collection,
+        name=file.name,
+        stream=file.stream,
+        force=force,
+        password=file.password,
+    )
     registration = await run_sync(upload, limiter=services.upload_limiter)
     return UploadResultOut(
         name=file.name,

@@ -47,7 +47,7 @@ def list_jobs(
 
 @router.get("/{job_id}", summary="Show a job", responses=document_errors(JobNotFoundError))
 def get_job(job_id: str, services: ServicesDep) -> JobOut:
-    """A job with its progress and attempts; `stalled_reason` says why it does not start."""
+    """A job with its progress, attempts and remaining time; `stalled_reason` says why nobody works on it."""
     return _show_one(services.knowledge.catalog.get_job(job_id), services)
 
 
@@ -83,9 +83,12 @@ def _show(job: Job, services: Services, names: dict[str, str]) -> JobOut:
     catalog = services.knowledge.catalog
     if job.collection_id not in names:
         names[job.collection_id] = catalog.get_collection_by_id(job.collection_id).name
+    library = services.knowledge.library
+    document = catalog.get_document(job.collection_id, job.document_id)
     return build_job(
         job,
-        catalog.get_document(job.collection_id, job.document_id),
+        document,
         collection=names[job.collection_id],
-        stalled_reason=services.knowledge.library.find_stalled_reason(job),
+        stalled_reason=library.find_stalled_reason(job),
+        eta_s=library.estimate_rest_s(job, document),
     )

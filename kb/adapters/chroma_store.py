@@ -90,6 +90,19 @@ class ChromaStore:
         ]
         return sorted(scored, key=lambda item: (-item.score, item.chunk_id))
 
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        if not chunk_ids:
+            return {}
+        with self._translated_errors():
+            space = self._find(collection_id)
+            if space is None:
+                return {}
+            found = space.get(ids=list(dict.fromkeys(chunk_ids)), include=["embeddings"])
+        return {
+            chunk_id: np.asarray(vector, dtype=np.float32)
+            for chunk_id, vector in zip(found["ids"], found["embeddings"], strict=True)
+        }
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         with self._translated_errors():
             space = self._find(collection_id)

@@ -1,89 +1,45 @@
-"""Answers made of sentences that stand in the passages, when no model writes."""
+"""Answers made of sentences and table rows that stand in the passages, when no model writes."""
 
 from __future__ import annotations
 
-import math
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from kb.codes import iter_codes
-from kb.language import is_cjk
-from kb.types import Chunk, GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest, Passage
+from kb.evidence import contains_code
+from kb.facts import asks_number, find_asked_attribute, iter_numbers
+from kb.language import detect_language
+from kb.relevance import Relevance
+from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest
+from kb.units import Unit, list_units
+from kb.words import get_units, squeeze
 
 _CONTEXT_TOKENS = 8192
-_CODE_WEIGHT = 8.0  # a sentence with the asked code beats any number of shared words
-_CONTEXT_SHARE = 0.5  # a word in the heading path or table header counts half
-_RANK_DECAY = 0.1
-_LEAST_SHARE_OF_BEST = 0.5
-_WORD = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
-_SENTENCE_END = re.compile(r"[。！？；!?]+[”’」』）)\"']*|\.(?=\s+[^\sa-z0-9])|\n+")
+_LEAST_SCORE = 0.3
+"""Below it no unit says enough of what was asked."""
+_LEAST_BESIDE = 0.5
+"""The same for a sentence in the question's language beside a definition in another."""
+_SHARE_OF_BEST = 0.85
+_RANK_DECAY = 0.02
+_MOST_FOLLOWING = 3
+_MOST_FOREIGN = 3
+_LEAST_PART_UNITS = 4
+_PART = re.compile(r"[,，;；。?？]")
 _MARKER = re.compile(r"\[(\d+)\]")
-_EMPTY_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "do",
-        "does",
-        "for",
-        "from",
-        "how",
-        "i",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "me",
-        "my",
-        "of",
-        "on",
-        "or",
-        "our",
-        "that",
-        "the",
-        "their",
-        "there",
-        "this",
-        "to",
-        "was",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "you",
-        "your",
-    ]
+_ASKS_WHAT_TO_DO = re.compile(
+    r"怎么|怎样|如何|为什么|原因|处理|解决|查哪|检查什么|该查|步骤|办法|能.{0,12}吗|可以.{0,12}吗|是否"
+    r"|\bhow (?:do|can|should|to)\b|\bwhy\b|\bwhat (?:should|to|can|must|causes?|happen)"
+    r"|\bcauses?\b|\bsteps?\b|\b(?:can|may|should|must) (?:i|we)\b|\bwill not\b|\bwon't\b|\bdoes not\b",
+    re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sentence:
-    text: str
-    passage_index: int
-    terms: frozenset[str]
-    codes: frozenset[str]
 
 
 class ExtractiveGenerator:
     """Quotes the best sentences and table rows, each followed by the marker of its passage.
 
-    A sentence is scored by the words and Chinese bigrams it shares with the question, each weighted by its
-    rarity among the sentences, by the codes it shares, and by the rank of its passage. When the
-    question names a code, sentences about other codes are never quoted.
+    A unit is scored by the share of the question's content that it covers, each word weighted by its
+    rarity, header and headings included. When the question names a fault's code, the row or section that
+    defines it is quoted alone. Rows are shown as "column: value".
     """
 
     def __init__(self, *, max_sentences: int = 3) -> None:
@@ -108,143 +64,143 @@ class ExtractiveGenerator:
         return "quotes sentences; needs no runtime"
 
     def stream(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
-        """See `kb.ports.Generator`; no passage, no delta. No tokens are counted, as no model runs."""
+        """See `kb.ports.Generator`; no unit that fits, no delta. No tokens are counted, as no model runs."""
         separator = ""
-        for sentence in self._choose(request.question, request.passages):
-            quoted = _MARKER.sub(r"(\1)", sentence.text)  # a printed [2] must not look like a citation
-            yield GenerationDelta(f"{separator}{quoted} [{sentence.passage_index + 1}]")
+        for unit in self._choose(request):
+            # a printed [2] must not look like a citation
+            shown = _MARKER.sub(r"(\1)", show_unit(unit))
+            yield GenerationDelta(f"{separator}{shown} [{unit.passage_index + 1}]")
             separator = "\n"
         yield GenerationEnd("stop", prompt_tokens=0, completion_tokens=0)
 
-    def _choose(self, question: str, passages: Sequence[Passage]) -> list[_Sentence]:
-        asked_codes = _find_codes(question)
-        sentences = [
-            sentence
-            for sentence in _iter_sentences(passages)
-            if not _is_about_another_code(
-                sentence.codes, asked_codes, _find_codes(passages[sentence.passage_index].chunk.context)
-            )
-        ]
-        scored = self._score(question, asked_codes, sentences, passages)
-        best = max(scored.values(), default=0.0)
-        if best == 0:
-            # Nothing in common, as in a question in another language: trust the ranking, unless a code
-            # was asked for, which is the same in every language.
-            return [] if asked_codes else sentences[:1]
-        chosen = sorted(scored, key=lambda index: (-scored[index], index))[: self._max_sentences]
-        chosen = [index for index in chosen if scored[index] >= _LEAST_SHARE_OF_BEST * best]
-        return [sentences[index] for index in sorted(chosen)]
+    def _choose(self, request: GenerationRequest) -> list[Unit]:
+        units = _drop_repeats(list_units(request.passages))
+        asked = tuple(dict.fromkeys(mention.canonical for mention in iter_codes(request.question)))
+        codes = asked if request.codes is None else request.codes
+        names = [code for code in asked if code not in codes]
+        relevance = Relevance(request.question, units, names=names)
+        if defining := relevance.list_defining(codes):
+            kept = [
+                unit for found in defining.values() for unit in self._keep_best(found, relevance, request)
+            ]
+            if not any(_reads_in(unit, request.language) for unit in kept):
+                own = [
+                    unit
+                    for unit in units
+                    if _reads_in(unit, request.language)
+                    and relevance.score(unit) >= _LEAST_BESIDE
+                    and any(contains_code(f"{unit.scope}\n{unit.text}", code) for code in codes)
+                ]
+                kept = [*self._choose_best(request.question, own, names=names), *kept]
+            return list({id(unit): unit for unit in kept}.values())
+        units = [unit for unit in units if not _is_about_another(unit, codes)]
+        own = [unit for unit in units if _reads_in(unit, request.language)]
+        chosen = self._choose_best(request.question, own, names=names)
+        if not chosen:
+            foreign = [unit for unit in units if not _reads_in(unit, request.language)]
+            chosen = _choose_foreign(request.question, foreign, codes=codes)
+        return chosen
 
-    def _score(
-        self,
-        question: str,
-        asked_codes: frozenset[str],
-        sentences: Sequence[_Sentence],
-        passages: Sequence[Passage],
-    ) -> dict[int, float]:
-        """Return the score of each sentence that shares something with the question, by its place."""
-        asked = _find_terms(question)
-        spread = Counter(term for sentence in sentences for term in sentence.terms & asked)
-        rarity = {term: math.log(1 + len(sentences) / count) for term, count in spread.items()}
-        contexts = [passage.chunk.context for passage in passages]
-        context_terms = [_find_terms(context) for context in contexts]
-        context_codes = [_find_codes(context) for context in contexts]
-        scores: dict[int, float] = {}
-        seen: set[str] = set()
-        for index, sentence in enumerate(sentences):
-            if sentence.text in seen:
+    def _keep_best(
+        self, found: Sequence[Unit], relevance: Relevance, request: GenerationRequest
+    ) -> list[Unit]:
+        """Return what defines a code, without rows that fit the question less, where words can tell."""
+        best = relevance.score(found[0])
+        return [
+            unit
+            for unit in found
+            if not _reads_in(unit, request.language) or relevance.score(unit) >= _SHARE_OF_BEST * best
+        ][: self._max_sentences]
+
+    def _choose_best(self, question: str, units: Sequence[Unit], *, names: Sequence[str]) -> list[Unit]:
+        """Return the best units for the question, or for each of its parts if it asks several things."""
+        parts = [part for part in _PART.split(question) if len(get_units(part)) >= _LEAST_PART_UNITS]
+        chosen: dict[int, Unit] = {}
+        for part in parts if len(parts) > 1 else [question]:
+            relevance = Relevance(part, units, names=names)
+            scores = {
+                id(unit): relevance.score(unit) / (1 + _RANK_DECAY * unit.passage.rank) for unit in units
+            }
+            best = max(scores.values(), default=0.0)
+            if best < _LEAST_SCORE:
                 continue
-            seen.add(sentence.text)
-            around = (context_terms[sentence.passage_index] & asked) - sentence.terms
-            score = sum(rarity[term] for term in sentence.terms & asked)
-            score += _CONTEXT_SHARE * sum(rarity.get(term, 1.0) for term in around)
-            codes = sentence.codes | context_codes[sentence.passage_index]
-            score += _CODE_WEIGHT * len(codes & asked_codes)
-            if score > 0:
-                scores[index] = score / (1 + _RANK_DECAY * sentence.passage_index)
-        return scores
+            ranked = sorted(units, key=lambda unit: -scores[id(unit)])
+            if attribute := find_asked_attribute(part):
+                # the rated pressure is no answer to the rated flow
+                ranked = [unit for unit in ranked if attribute in unit.terms or attribute in unit.scope_terms]
+            good = [unit for unit in ranked if scores[id(unit)] >= _SHARE_OF_BEST * best]
+            if not good:
+                continue
+            if not good[0].is_row and _ASKS_WHAT_TO_DO.search(question):
+                # the finding is followed by its cause and what to do
+                good = _list_section(good, units)[: 1 + _MOST_FOLLOWING]
+            elif len(parts) > 1:
+                good = good[:1]
+            else:
+                good = good[: self._max_sentences]
+            chosen |= {id(unit): unit for unit in good}
+        return list(chosen.values())
 
 
-def _is_about_another_code(codes: frozenset[str], asked: frozenset[str], around: frozenset[str]) -> bool:
-    """Return whether a sentence names codes, but none that the question or its own heading would allow.
+def show_unit(unit: Unit) -> str:
+    """Return the unit as it is read: a row as "column: value", a sentence on one line."""
+    if unit.record is None:
+        return " ".join(unit.text.split())
+    chinese = detect_language(f"{unit.text} {' '.join(unit.record)}") == "zh"
+    colon, semicolon = ("：", "；") if chinese else (": ", "; ")
+    cells = [(" ".join(key.split()), " ".join(cell.split())) for key, cell in unit.record.items()]
+    shown = [f"{key}{colon}{cell}" if _is_named(key) else cell for key, cell in cells if cell]
+    return semicolon.join(shown)
 
-    Codes that begin with the same letters are of one kind (E-0471, E-0472); a model's number in the
-    heading does not vouch for a row about another fault.
+
+def _is_named(column: str) -> bool:
+    return bool(column) and not re.fullmatch(r"(?:column|col|列)[ _-]?\d+", column, re.IGNORECASE)
+
+
+def _reads_in(unit: Unit, language: str) -> bool:
+    """Return whether the unit, or the whole chunk around it, is in the language."""
+    return language in (unit.language, detect_language(unit.passage.chunk.indexed_text))
+
+
+def _choose_foreign(question: str, units: Sequence[Unit], *, codes: Sequence[str]) -> list[Unit]:
+    """Return a unit of each of the first passages in the other language, where words can't be compared.
+
+    One with an asked code or, if a number is asked for, with a number goes first; else a passage's first.
     """
-    if not codes or not asked:
-        return False
-    if not (codes | around) & asked:
-        return True
-    for kind in {_get_kind(code) for code in asked}:
-        asked_of_kind = {code for code in asked if _get_kind(code) == kind}
-        named_of_kind = {code for code in codes if _get_kind(code) == kind}
-        if named_of_kind and not (named_of_kind | around) & asked_of_kind:
-            return True
-    return False
+    wants_number = asks_number(question)
+
+    def rate(unit: Unit) -> tuple[bool, bool]:
+        quantity = any(number.unit for number in iter_numbers(unit.text))
+        return any(code in unit.codes for code in codes), wants_number and quantity
+
+    by_passage: dict[int, list[Unit]] = {}
+    for unit in sorted(units, key=lambda unit: unit.passage.rank):
+        by_passage.setdefault(unit.passage_index, []).append(unit)
+    return [max(there, key=rate) for there in by_passage.values()][:_MOST_FOREIGN]
 
 
-def _get_kind(code: str) -> str:
-    return code.rstrip("0123456789") if code[:1].isalpha() else code[:2]
+def _is_about_another(unit: Unit, codes: Sequence[str]) -> bool:
+    """Return whether the unit is headed by a code of the asked kind that was not asked."""
+    head = unit.head_code
+    kinds = {re.sub(r"\d+", "0", code) for code in codes}
+    return head is not None and head not in codes and re.sub(r"\d+", "0", head) in kinds
 
 
-def _iter_sentences(passages: Sequence[Passage]) -> Iterator[_Sentence]:
-    """Yield the sentences and table rows of all passages, in order."""
-    for index, passage in enumerate(passages):
-        for text in _split(passage.chunk):
-            yield _Sentence(text, index, _find_terms(text), _find_codes(text))
+def _list_section(good: Sequence[Unit], units: Sequence[Unit]) -> list[Unit]:
+    """Return from the first good unit of the best one's section on, as far as its heading reaches."""
+    best = good[0]
+    section = [
+        unit
+        for unit in units
+        if unit.passage_index == best.passage_index and unit.heading == best.heading and not unit.is_row
+    ]
+    wanted = {id(unit) for unit in good}
+    start = next(place for place, unit in enumerate(section) if id(unit) in wanted)
+    return section[start:]
 
 
-def _split(chunk: Chunk) -> Iterator[str]:
-    """Yield the chunk's table rows whole and the rest of its text in sentences."""
-    place = 0
-    for start, end in _iter_rows(chunk):
-        yield from _split_prose(chunk.text[place:start])
-        yield " ".join(chunk.text[start:end].split())
-        place = end
-    yield from _split_prose(chunk.text[place:])
-
-
-def _iter_rows(chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Yield where each record of the chunk stands in its text, extended to whole lines."""
-    place = 0
-    for record in chunk.records:
-        cells = [cell.strip() for cell in record.values() if cell.strip()]
-        found = [chunk.text.find(cell, place) for cell in cells]
-        if not cells or min(found) < 0:
-            continue
-        start = chunk.text.rfind("\n", 0, min(found)) + 1
-        last = max(at + len(cell) for at, cell in zip(found, cells, strict=True))
-        end = chunk.text.find("\n", last)
-        end = len(chunk.text) if end < 0 else end
-        if start >= place:
-            yield start, end
-            place = end
-
-
-def _split_prose(text: str) -> Iterator[str]:
-    place = 0
-    for match in _SENTENCE_END.finditer(text):
-        if sentence := text[place : match.end()].strip():
-            yield sentence
-        place = match.end()
-    if sentence := text[place:].strip():
-        yield sentence
-
-
-def _find_terms(text: str) -> frozenset[str]:
-    """Return English words and Chinese bigrams; a Chinese character that stands alone is its own term."""
-    folded = unicodedata.normalize("NFKC", text).lower()
-    terms = {word for word in _WORD.findall(folded) if word not in _EMPTY_WORDS}
-    run = ""
-    for char in f"{folded} ":
-        if is_cjk(char):
-            run += char
-            continue
-        if run:
-            terms |= {run[at : at + 2] for at in range(max(1, len(run) - 1))}
-        run = ""
-    return frozenset(terms)
-
-
-def _find_codes(text: str) -> frozenset[str]:
-    return frozenset(mention.canonical for mention in iter_codes(text))
+def _drop_repeats(units: Sequence[Unit]) -> list[Unit]:
+    unique: dict[tuple[str, str], Unit] = {}
+    for unit in units:
+        unique.setdefault((squeeze(unit.text), squeeze(unit.passage.chunk.context)), unit)
+    return list(unique.values())

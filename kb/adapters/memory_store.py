@@ -47,6 +47,11 @@ class MemoryStore:
         scored.sort(key=lambda item: (-item.score, item.chunk_id))
         return scored[:top_k]
 
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        with self._lock:
+            space = self._spaces.get(collection_id, {})
+            return {chunk_id: space[chunk_id].vector for chunk_id in chunk_ids if chunk_id in space}
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         with self._lock:
             space = self._spaces.get(collection_id, {})

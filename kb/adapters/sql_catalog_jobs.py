@@ -213,12 +213,16 @@ def report_progress(
     row = find_working_row(c, job_id, lease)
     if row is None:
         return False
-    _update_job(c, row, updated_at=now, lease_until=now + timedelta(seconds=lease_s))
+    stage = clean_text(stage)
+    columns: dict[str, Any] = {"updated_at": now, "lease_until": now + timedelta(seconds=lease_s)}
+    if stage != c.scalar(sa.select(documents.c.stage).where(documents.c.job_id == row["id"])):
+        columns["attempts"] = write_attempts(_enter_stage(row, now=now))
+    _update_job(c, row, **columns)
     _update_document(
         c,
         row,
         state=state,
-        stage=clean_text(stage),
+        stage=stage,
         pages_done=pages_done,
         page_count=page_count,
         updated_at=now,
@@ -390,6 +394,11 @@ def _close_attempts(row: Row, *, problem: Problem | None, now: datetime) -> tupl
         attempt if attempt.finished_at else replace(attempt, finished_at=now, error=problem)
         for attempt in attempts
     )
+
+
+def _enter_stage(row: Row, *, now: datetime) -> tuple[Attempt, ...]:
+    *former, last = read_attempts(row["attempts"])
+    return (*former, replace(last, stage_started_at=now))
 
 
 def _update_job(c: sa.Connection, row: Row, **columns: Any) -> None:

@@ -27,6 +27,7 @@ _BUSY_TIMEOUT_S = 30.0
 _ADVISORY_LOCK = 0x6B62_0001
 # Raised for wrong statements or values, which no retry mends: those are bugs and stay what they are.
 _BUGS = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
+_BUG_CLASSES = ("22", "23", "42")  # data, integrity, syntax: PostgreSQL manual, appendix A
 
 
 class SqlDatabase:
@@ -38,7 +39,7 @@ class SqlDatabase:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = _parse_url(url)
+        self._url = parse_url(url)
         self._engine = _create_engine(self._url)
         self._writer = self._engine.execution_options(kb_write=True)
         self._pid = os.getpid()
@@ -143,14 +144,26 @@ def _translated_errors() -> Iterator[None]:
     try:
         with nullcontext():
             yield
-    except _BUGS:
-        raise
     except (exc.DBAPIError, exc.TimeoutError) as error:
+        if isinstance(error, exc.DBAPIError) and _is_bug(error):
+            raise
         reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
         raise CatalogUnavailableError(f"the catalog's database does not answer: {reason}") from error
 
 
-def _parse_url(url: str) -> sa.URL:
+def _is_bug(error: exc.DBAPIError) -> bool:
+    """Return whether the statement or its values are wrong.
+
+    PostgreSQL's driver calls every error of the server a ProgrammingError; there the SQLSTATE class tells.
+    """
+    details = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    if isinstance(details, dict) and "C" in details:
+        return str(details["C"])[:2] in _BUG_CLASSES
+    return isinstance(error, _BUGS)
+
+
+def parse_url(url: str) -> sa.URL:
+    """Return the URL with its driver; raises `ConfigurationError` if the catalog can't live there."""
     try:
         parsed = sa.make_url(url)
     except exc.ArgumentError as error:
@@ -159,7 +172,7 @@ def _parse_url(url: str) -> sa.URL:
             next_step="Write KB_DATABASE_URL as sqlite:////path/to/file or postgresql://user@host/name.",
         ) from error
     if parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
+        parsed = _use_pg8000(parsed)
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise ConfigurationError(
             f"the catalog cannot live in a {parsed.get_backend_name()!r} database",
@@ -173,6 +186,16 @@ def _parse_url(url: str) -> sa.URL:
     return parsed
 
 
+def _use_pg8000(url: sa.URL) -> sa.URL:
+    """Turn the usual way to name a socket's folder, `?host=/folder&port=N`, into this driver's."""
+    folder = url.query.get("host")
+    if not isinstance(folder, str):
+        return url.set(drivername="postgresql+pg8000")
+    socket = f"{folder}/.s.PGSQL.{url.query.get('port', '5432')}"
+    url = url.difference_update_query(["host", "port"]).update_query_dict({"unix_sock": socket})
+    return url.set(drivername="postgresql+pg8000")
+
+
 def _create_engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() == "sqlite":
         # No pool: a SQLite connection must not cross a fork, and opening one is cheap.
@@ -180,13 +203,7 @@ def _create_engine(url: sa.URL) -> sa.Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    try:
-        return sa.create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the driver for PostgreSQL is missing: {error.name}",
-            next_step="Install it with `pip install 'kb[postgresql]'`.",
-        ) from error
+    return sa.create_engine(url, pool_pre_ping=True, connect_args={"timeout": 10})
 
 
 def _prepare_sqlite(dbapi_connection: Any, _record: ConnectionPoolEntry) -> None:

@@ -132,7 +132,7 @@ def find_samples(folder: Path) -> list[Path]:
 
 def ask_all(client: KbClient, questions: Sequence[Question], *, console: Console | None) -> list[Asked]:
     """Ask each question in turn; on a console the answers are shown while they are written."""
-    from rich.markup import escape
+    from rich.text import Text
 
     from kb.cli.ask import print_answer
 
@@ -142,9 +142,8 @@ def ask_all(client: KbClient, questions: Sequence[Question], *, console: Console
             asked.append(Asked(question, client.ask(question.text, collection=_COLLECTION)))
             continue
         console.print()
-        console.rule(
-            f"[dim]{number}/{len(questions)}[/] [bold]{escape(question.text)}[/]", align="left", style="dim"
-        )
+        title = Text.assemble((f"{number}/{len(questions)} ", "dim"), (question.text, "bold"))
+        console.rule(title, align="left", style="dim")
         asked.append(Asked(question, print_answer(console, client, question.text, collection=_COLLECTION)))
     return asked
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -38,13 +39,16 @@ class IngestRow:
     name: str
     document: DocumentOut | None = None
     duplicate: bool = False
+    unchanged: bool = False
     error: ProblemOut | None = None
 
     @property
     def state(self) -> str:
-        """State of the document, `duplicate` or `failed`."""
+        """State of the document, `unchanged`, `duplicate` or `failed`."""
         if self.error is not None or self.document is None:
             return "failed"
+        if self.unchanged:
+            return "unchanged"
         return "duplicate" if self.duplicate else self.document.state
 
     @property
@@ -76,28 +80,66 @@ def ingest(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Follow the jobs to their end, or return at once.")
     ] = True,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep the collection in step with one folder, until Ctrl-C.")
+    ] = False,
+    password_prompt: Annotated[
+        bool,
+        typer.Option(
+            "--password-prompt", help="Ask for the password of these files; read from a pipe if there is one."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add documents to a collection and follow them until they can be searched.
 
     Folders are read with all their sub-folders, in order. The collection is created if it is not
-    there. The same bytes twice are one document; other bytes under a name that is there replace the
-    former version once they are ready. The exit code is 1 if any document failed.
+    there. The same bytes twice are one document, and files whose bytes are there already are not
+    sent again; other bytes under a name that is there replace the former version once they are
+    ready. The exit code is 1 if any document failed.
+
+    With --watch, files that are added, changed or deleted in the folder are added, replaced or
+    deleted in the collection. A document is named after its place in the folder, as in
+    `press › 2024 › manual.pdf`. With --json, each event is one JSON document per line.
     """
     from kb.cli.output import get_console, print_json
 
+    if watch:
+        from kb.cli.watch import watch_folder
+
+        if len(paths) != 1 or not paths[0].is_dir():
+            raise typer.BadParameter("--watch takes exactly one folder", param_hint="PATH…")
+        if force or password_prompt or not wait:
+            raise typer.BadParameter("--watch goes with none of --force, --no-wait and --password-prompt")
+        with get_session(ctx).open_client() as client:
+            watch_folder(client, paths[0], collection=collection, as_json=as_json)
+        return
     files = collect_files(paths)
     if not files:
         raise typer.BadParameter("there are no files in these folders", param_hint="PATH…")
     console = get_console()
+    password = ask_password() if password_prompt else None
     with get_session(ctx).open_client() as client:
         rows = ingest_files(
-            client, files, collection=collection, force=force, wait=wait, console=None if as_json else console
+            client,
+            files,
+            collection=collection,
+            force=force,
+            wait=wait,
+            password=password,
+            console=None if as_json else console,
         )
     if as_json:
         print_json({"collection": collection, "documents": [describe_row(row) for row in rows]})
     if any(row.failed for row in rows):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def ask_password() -> str:
+    """Return the password that the user types unseen, or the first line of a pipe."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("Password", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\r\n")
 
 
 def collect_files(paths: Sequence[Path]) -> list[Path]:
@@ -140,6 +182,7 @@ def ingest_files(
     force: bool,
     wait: bool,
     console: Console | None,
+    password: str | None = None,
 ) -> list[IngestRow]:
     """Upload and follow the files, showing progress and a table on `console` unless it is None."""
     from rich.console import Console
@@ -149,7 +192,7 @@ def ingest_files(
     shown = Console(quiet=True) if console is None else console
     if client.ensure_collection(collection):
         shown.print(f"Created the collection {collection!r}.", highlight=False, markup=False)
-    rows = _upload(client, files, collection=collection, force=force, console=shown)
+    rows = _upload(client, files, collection=collection, force=force, password=password, console=shown)
     if wait:
         _follow(client, rows, console=shown)
     for row in rows:
@@ -160,7 +203,13 @@ def ingest_files(
 
 
 def _upload(
-    client: KbClient, files: Sequence[Path], *, collection: str, force: bool, console: Console
+    client: KbClient,
+    files: Sequence[Path],
+    *,
+    collection: str,
+    force: bool,
+    password: str | None,
+    console: Console,
 ) -> list[IngestRow]:
     from rich.progress import (
         BarColumn,
@@ -172,8 +221,11 @@ def _upload(
 
     from kb.cli.output import pad
     from kb.client import ClientError, ServiceUnreachableError
+    from kb.filenames import clean_filename
+    from kb.known_documents import KnownDocuments
     from kb.schemas import ProblemOut
 
+    known = KnownDocuments([] if force else client.iter_documents(collection))
     rows = [IngestRow(path, name) for path, name in zip(files, name_uploads(files), strict=True)]
     sizes = [_size_of(file) for file in files]
     with Progress(
@@ -191,11 +243,18 @@ def _upload(
             label = pad(f"Uploading {number}/{len(rows)} {row.name}", _NAME_WIDTH)
             progress.update(bar, description=_plain(label), completed=sent_before)
             try:
+                row.document = known.find(row.path, name=row.name)
+                if row.document is not None:
+                    row.unchanged = row.document.name == clean_filename(row.name)
+                    row.duplicate = not row.unchanged
+                    sent_before += size
+                    continue
                 result = client.upload(
                     collection,
                     row.path,
                     name=row.name,
                     force=force,
+                    password=password,
                     on_bytes=lambda count: progress.advance(bar, count),
                 )
                 row.document, row.duplicate, row.error = result.document, result.duplicate, result.error

@@ -33,7 +33,7 @@ def list_jobs(
     """List jobs, newest first."""
     from rich.markup import escape
 
-    from kb.cli.output import paint_state, print_json, print_rows
+    from kb.cli.output import format_duration, paint_state, print_json, print_rows
     from kb.schemas import JobsOut
 
     with get_session(ctx).open_client() as client:
@@ -42,7 +42,7 @@ def list_jobs(
         print_json(JobsOut(jobs=found))
         return
     print_rows(
-        ("document", "collection", "state", "stage", ">pages", ">runs", "queued at", "id"),
+        ("document", "collection", "state", "stage", ">pages", ">stage ends in", ">runs", "queued at", "id"),
         [
             (
                 escape(item.document_name),
@@ -50,6 +50,7 @@ def list_jobs(
                 paint_state(item.state),
                 escape(item.stalled_reason or item.stage),
                 f"{item.pages_done}/{item.page_count}" if item.page_count else "–",
+                "–" if item.eta_s is None else format_duration(item.eta_s),
                 str(len(item.attempts)),
                 f"{item.created_at.astimezone():%m-%d %H:%M}",
                 f"[dim]{escape(item.id)}[/]",
@@ -84,13 +85,15 @@ def retry(ctx: typer.Context, job_id: _Id, as_json: JsonOption = False) -> None:
 def _print_job(job: JobOut, *, as_json: bool) -> None:
     from rich.markup import escape
 
-    from kb.cli.output import get_console, make_table, paint_state, print_json
+    from kb.cli.output import format_duration, get_console, make_table, paint_state, print_json
 
     if as_json:
         print_json(job)
         return
     console = get_console()
     pages = f"  {job.pages_done}/{job.page_count} pages" if job.page_count else ""
+    if job.eta_s is not None:
+        pages += f", {format_duration(job.eta_s)} left"
     stopping = "  [magenta]stopping[/]" if job.cancel_requested and job.state == "running" else ""
     console.print(
         f"[bold cyan]{escape(job.document_name)}[/]  {paint_state(job.state)}"

@@ -22,6 +22,7 @@ _STATE_STYLES = {
     "ready": "green",
     "succeeded": "green",
     "duplicate": "cyan",
+    "unchanged": "cyan",
     "ready_with_warnings": "yellow",
     "missing": "yellow",
     "damaged": "bold red",

@@ -111,11 +111,13 @@ def start(catalog: Catalog, job: Job, *, worker: str = "w1", now: datetime = NOW
     return catalog.start_attempt(job.id, worker=worker, lease_s=LEASE_S, max_attempts=MAX_ATTEMPTS, now=now)
 
 
-def progress(catalog: Catalog, job: Job, *, now: datetime = NOW, pages_done: int = 1) -> bool:
+def progress(
+    catalog: Catalog, job: Job, *, now: datetime = NOW, pages_done: int = 1, stage: str = "reading"
+) -> bool:
     return catalog.report_progress(
         job.id,
         state=DocumentState.PARSING,
-        stage="reading",
+        stage=stage,
         pages_done=pages_done,
         page_count=2,
         lease_s=LEASE_S,
@@ -760,6 +762,21 @@ def test_progress_is_shown_and_renews_the_lease(catalog: Catalog, collection: Co
     assert (document.stage, document.pages_done, document.page_count) == ("reading", 1, 2)
     assert document.updated_at == after(50)
     assert catalog.find_lease_end(job.id) == after(50 + LEASE_S)
+
+
+def test_an_attempt_remembers_when_its_stage_began(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    started = start(catalog, job)
+    assert started is not None
+
+    progress(catalog, job, now=after(1))
+    progress(catalog, job, now=after(9), pages_done=2)
+    first = catalog.get_job(job.id).attempts[-1].stage_started_at
+    progress(catalog, job, now=after(12), stage="embedding")
+
+    assert started.attempts[-1].stage_started_at is None
+    assert first == after(1)
+    assert catalog.get_job(job.id).attempts[-1].stage_started_at == after(12)
 
 
 def test_a_finished_document_is_ready_with_its_counts(catalog: Catalog, collection: Collection) -> None:

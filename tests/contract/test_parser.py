@@ -29,9 +29,9 @@ WORDS = ("Manual", "Code", "E-0471", "油温过高", "E-0472", "Clean", "cooler"
 
 def make_pdf() -> bytes:
     def page(canvas: object) -> None:
-        write(canvas, 72, 60, "Manual", size=20)  # type: ignore[arg-type]
-        paragraph(canvas, 72, 90, PROSE)  # type: ignore[arg-type]
-        ruled_table(canvas, 72, 180, ROWS, (80, 120, 160), font=SONG)  # type: ignore[arg-type]
+        write(canvas, 72, 60, "Manual", size=20)
+        paragraph(canvas, 72, 90, PROSE)
+        ruled_table(canvas, 72, 180, ROWS, (80, 120, 160), font=SONG)
 
     return draw(page, lambda canvas: paragraph(canvas, 72, 140, PROSE))
 

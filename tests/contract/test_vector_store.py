@@ -70,6 +70,26 @@ def test_query_returns_at_most_top_k(store: VectorStore, collection: str) -> Non
     assert store.query(collection, unit(1), top_k=0) == []
 
 
+def test_query_may_ask_for_one_language(store: VectorStore, collection: str) -> None:
+    chinese = VectorRecord(chunk_id="zh", document_key="doc_a-g1", vector=unit(0, 1), language="zh")
+    store.upsert(collection, [record("en", 1), chinese])
+
+    assert [item.chunk_id for item in store.query(collection, unit(1), top_k=5, language="zh")] == ["zh"]
+    assert store.query(collection, unit(1), top_k=5, language="fr") == []
+
+
+def test_stored_vectors_come_back_by_id(store: VectorStore, collection: str) -> None:
+    store.upsert(collection, [record("a", 1, 2), record("b", 3)])
+
+    found = store.fetch_vectors(collection, ["b", "a", "a", "absent"])
+
+    assert set(found) == {"a", "b"}
+    assert found["a"].dtype == np.float32
+    np.testing.assert_allclose(found["a"], unit(1, 2), atol=1e-6)
+    assert store.fetch_vectors(collection, []) == {}
+    assert store.fetch_vectors(new_collection_id(), ["a"]) == {}
+
+
 def test_query_of_an_empty_or_unknown_collection_is_empty(store: VectorStore, collection: str) -> None:
     assert store.query(collection, unit(1), top_k=5) == []
     assert store.query(new_collection_id(), unit(1), top_k=5) == []

@@ -423,6 +423,9 @@ class FakeVectors(Switch):
     ) -> list[ScoredId]:
         return []
 
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        return {}
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         self.check()
         self.deleted.append(document_key)

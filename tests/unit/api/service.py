@@ -10,10 +10,12 @@ import numpy as np
 from fastapi import FastAPI
 
 from api.app import create_app
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import QuestionTooLongError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
+from kb.retrieval import Retrieval
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -92,23 +94,15 @@ class FakeEmbedder:
         return np.array([1, 0], dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class FakeRetrieval:
-    """One passage."""
-
-    passages: tuple[Passage, ...] = (PASSAGE,)
-    evidence: float = 0.75
-
-
 class FakeRetriever:
     """Always finds the same passage."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> FakeRetrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         self.asked.append((collection.name, query, top_k))
-        return FakeRetrieval()
+        return Retrieval(passages=(PASSAGE,), evidence=0.75)
 
 
 @dataclass
@@ -201,6 +195,7 @@ class Service:
     queue: FakeQueue = field(default_factory=FakeQueue)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     retriever: FakeRetriever = field(default_factory=FakeRetriever)
     answerer: FakeAnswerer = field(default_factory=FakeAnswerer)
@@ -215,6 +210,7 @@ class Service:
             queue=self.queue,
             vectors=self.vectors,
             lexical=self.lexical,
+            passwords=self.passwords,
             max_upload_bytes=self.max_upload_bytes,
             clock=self.clock,
         )

@@ -68,6 +68,50 @@ def test_a_large_upload_arrives_unchanged(client: TestClient, service: Service) 
     assert list(service.files.kept.values()) == [data]
 
 
+def test_a_password_is_kept_for_the_jobs_of_its_form(client: TestClient, service: Service) -> None:
+    response = client.post(
+        URL, data={"password": "öffne dich"}, files=[("files", ("a.pdf", b"1")), ("files", ("b.pdf", b"2"))]
+    )
+
+    jobs = [result["document"]["job_id"] for result in response.json()["results"]]
+    assert response.status_code == 202
+    assert [service.passwords.find(job) for job in jobs] == ["öffne dich"] * 2
+    assert "öffne" not in response.text
+
+
+def test_an_empty_password_is_none(client: TestClient, service: Service) -> None:
+    assert client.post(URL, data={"password": ""}, files={"files": ("a.pdf", b"1")}).status_code == 202
+
+    assert service.passwords.list_jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("password", "words"),
+    [(b"canary" * 200, "more than 1024 bytes"), (b"canary \xff", "not UTF-8")],
+)
+def test_an_unusable_password_is_refused_and_not_quoted(
+    client: TestClient, service: Service, password: bytes, words: str
+) -> None:
+    body = build_part(b'name="password"', password) + build_part(b'name="files"; filename="a.pdf"', b"1")
+
+    response = post_raw(client, body + END)
+
+    assert response.status_code == 400
+    assert words in response.json()["error"]["message"]
+    assert "canary" not in response.text
+    assert service.files.kept == {}
+
+
+def test_a_password_after_a_file_is_refused(client: TestClient, service: Service) -> None:
+    body = build_part(b'name="files"; filename="a.pdf"', b"1") + build_part(b'name="password"', b"late")
+
+    response = post_raw(client, body + END)
+
+    assert response.status_code == 400
+    assert "before the files" in response.json()["error"]["next_step"]
+    assert service.passwords.list_jobs() == []
+
+
 @pytest.mark.parametrize(
     "disposition",
     [

@@ -265,6 +265,23 @@ def test_page_numbers_alone_are_furniture_wherever_they_alternate() -> None:
         assert [block.kind for block in read.blocks] == [BlockKind.PARAGRAPH, BlockKind.PAGE_FOOTER]
 
 
+def test_what_most_pages_say_and_nothing_else_is_no_furniture() -> None:
+    labels = lay_out_pages(
+        [page(line(f"Spare part {n}", 50, 30), line(f"{n} / 4", 300, 790), number=n) for n in (1, 2, 3, 4)]
+    )
+    manual = lay_out_pages(
+        [
+            *(page(line("HP-200", 50, 30), *prose(50, 100 + 20 * n, 3, f"a{n}"), number=n) for n in (1, 2)),
+            page(line("HP-200", 50, 30), number=3),
+        ]
+    )
+
+    assert [outline(read) for read in labels] == [
+        [("paragraph", f"Spare part {n}"), ("page_footer", f"{n} / 4")] for n in (1, 2, 3, 4)
+    ]
+    assert outline(manual[2]) == [("page_header", "HP-200")]
+
+
 def test_a_single_page_has_no_furniture() -> None:
     read = lay_out_pages([page(line("HP-200", 50, 20), *prose(50, 100, 3, "a"))])[0]
 

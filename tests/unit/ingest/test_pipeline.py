@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from ingest.chunking import Chunker
 from ingest.pipeline import IngestPipeline
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.errors import (
     BackendError,
@@ -70,6 +71,7 @@ class FakeReader:
         self.parsed = ParsedDocument((Page(1, TEXT), Page(2, "The end.")), "text/plain", title="Pump")
         self.during: Callable[[Callable[[], bool]], None] = lambda is_cancelled: None
         self.reads: list[tuple[Path, str]] = []
+        self.passwords: list[str | None] = []
         self.pauses = 0
 
     def read(
@@ -83,6 +85,7 @@ class FakeReader:
         should_pause: Callable[[], bool] = lambda: False,
     ) -> ParsedDocument:
         self.reads.append((path, name))
+        self.passwords.append(password)
         progress(1, 2)
         self.during(is_cancelled)
         if self.pauses and should_pause():
@@ -138,6 +141,9 @@ class FakeVectors:
         self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
     ) -> list[ScoredId]:
         return []
+
+    def fetch_vectors(self, collection_id: str, chunk_ids: Sequence[str]) -> dict[str, Vectors]:
+        return {item: self.rows[item].vector for item in chunk_ids if item in self.rows}
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
         self.rows = {i: row for i, row in self.rows.items() if row.document_key != document_key}
@@ -262,6 +268,7 @@ class Workbench:
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
 
     def register(self, name: str = "pump.txt", content: bytes = b"pump") -> Job:
         stored = self.files.save(io.BytesIO(content), max_bytes=100)
@@ -291,6 +298,7 @@ class Workbench:
             vectors=self.vectors,
             lexical=self.lexical,
             chunker=chunker,
+            passwords=self.passwords,
             lease_s=lease_s,
             max_attempts=max_attempts,
             batch_size=2,
@@ -298,6 +306,9 @@ class Workbench:
             pause_after_s=pause_after_s,
         )
         pipeline.run(job.id, worker="w1", should_stop=should_stop)
+
+    def delete(self, job: Job) -> None:
+        self.catalog.begin_delete(job.collection_id, job.document_id)
 
     def get(self, job: Job) -> Document:
         return self.catalog.get_document(job.collection_id, job.document_id)
@@ -648,6 +659,40 @@ def test_what_cannot_be_removed_now_is_left_for_later(bench: Workbench) -> None:
 
     assert bench.get(new).state is DocumentState.READY
     assert len(bench.catalog.list_garbage()) == 1
+
+
+def test_the_password_opens_the_file_and_is_forgotten_at_the_end(bench: Workbench) -> None:
+    job = bench.register()
+    bench.passwords.keep(job.id, "secret")
+
+    bench.run(job)
+
+    assert bench.reader.passwords == ["secret"]
+    assert bench.passwords.list_jobs() == []
+
+
+def test_a_job_that_will_be_tried_again_keeps_its_password(bench: Workbench) -> None:
+    job = bench.register()
+    bench.passwords.keep(job.id, "secret")
+    bench.vectors.fails = 1
+
+    with pytest.raises(VectorStoreUnavailableError):
+        bench.run(job)
+    assert bench.passwords.list_jobs() == [job.id]
+    bench.run(job)
+
+    assert bench.reader.passwords == ["secret", "secret"]
+    assert bench.passwords.list_jobs() == []
+
+
+def test_a_document_deleted_meanwhile_takes_its_password_with_it(bench: Workbench) -> None:
+    job = bench.register()
+    bench.passwords.keep(job.id, "secret")
+    bench.reader.during = lambda _is_cancelled: bench.delete(job)
+
+    bench.run(job)
+
+    assert bench.passwords.list_jobs() == []
 
 
 def run_until_it_ends(bench: Workbench, job: Job) -> int:

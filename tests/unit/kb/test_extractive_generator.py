@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from kb.adapters.extractive_generator import ExtractiveGenerator
+from kb.language import detect_language
 from kb.types import Chunk, GenerationDelta, GenerationRequest, Passage, Span
 
 
@@ -16,7 +17,7 @@ def passage(
 
 
 def answer(question: str, *passages: Passage, max_sentences: int = 3) -> list[str]:
-    request = GenerationRequest((), question, passages, "en")
+    request = GenerationRequest((), question, passages, detect_language(question))
     events = list(ExtractiveGenerator(max_sentences=max_sentences).stream(request))
     return "".join(event.text for event in events if isinstance(event, GenerationDelta)).splitlines()
 
@@ -34,7 +35,7 @@ FAULT_TABLE = passage(
 
 def test_the_sentence_that_shares_most_with_the_question_is_quoted_with_its_marker() -> None:
     lines = answer(
-        "How do I clean the oil cooler?",
+        "What is the oil cooler cleaned with?",
         passage("The pump is blue. Clean the oil cooler with compressed air. Close the door."),
     )
 
@@ -48,11 +49,15 @@ def test_the_marker_counts_passages_from_one() -> None:
 
 
 def test_a_code_selects_its_own_row_and_no_other() -> None:
-    assert answer("E-0472 是什么意思？", FAULT_TABLE) == ["E-0472 | 油位过低 | 补充液压油 [1]"]
+    assert answer("E-0472 是什么意思？", FAULT_TABLE) == [
+        "代码：E-0472；原因：油位过低；处理：补充液压油 [1]"
+    ]
 
 
 def test_a_model_number_in_the_heading_does_not_let_in_another_fault() -> None:
-    assert answer("XJ-200 报 E0471 怎么办", FAULT_TABLE) == ["E-0471 | 油温过高 | 清洗冷却器 [1]"]
+    assert answer("XJ-200 报 E0471 怎么办", FAULT_TABLE) == [
+        "代码：E-0471；原因：油温过高；处理：清洗冷却器 [1]"
+    ]
 
 
 def test_a_code_that_no_passage_names_gives_no_quote() -> None:
@@ -74,10 +79,10 @@ def test_a_code_in_the_heading_counts_for_the_text_below() -> None:
 def test_a_row_over_two_lines_is_quoted_whole() -> None:
     table = passage(
         "Before.\nE-11 | hot\noil | clean\nAfter the table.",
-        records=({"code": "E-11", "cause": "oil", "remedy": "clean"},),
+        records=({"code": "E-11", "cause": "hot oil", "remedy": "clean"},),
     )
 
-    assert answer("E-11", table) == ["E-11 | hot oil | clean [1]"]
+    assert answer("E-11", table) == ["code: E-11; cause: hot oil; remedy: clean [1]"]
 
 
 def test_records_that_are_not_in_the_text_are_passed_over() -> None:
@@ -115,3 +120,74 @@ def test_a_printed_bracket_number_is_no_marker() -> None:
 @pytest.mark.parametrize("text", ["Set 2.5 bar at P-101.2 first.", "温度为 65.5 °C。"])
 def test_decimal_points_end_no_sentence(text: str) -> None:
     assert answer(text, passage(text)) == [f"{text} [1]"]
+
+
+SPECIFICATION = passage(
+    "3 | 顶出力 | 630 | kN\n4 | 顶出缸行程 | 250 | mm",
+    context="2 技术规格\n序号 | 项目 | 参数值 | 单位",
+    records=(
+        {"序号": "3", "项目": "顶出力", "参数值": "630", "单位": "kN"},
+        {"序号": "4", "项目": "顶出缸行程", "参数值": "250", "单位": "mm"},
+    ),
+)
+
+
+def test_a_row_is_shown_with_the_names_of_its_columns() -> None:
+    assert answer("YL-315 的顶出力是多少？", SPECIFICATION) == [
+        "序号：3；项目：顶出力；参数值：630；单位：kN [1]"
+    ]
+
+
+def test_columns_without_a_name_and_empty_cells_are_left_out() -> None:
+    table = passage("pump | 5 |", records=({"column 1": "pump", "Size": "5", "Note": ""},))
+
+    assert answer("size of the pump", table) == ["pump; Size: 5 [1]"]
+
+
+def test_another_quantity_is_no_answer() -> None:
+    assert answer("泵站的额定流量是多少？", passage("泵站的额定压力为 17.5 MPa。")) == []
+
+
+def test_a_finding_is_followed_by_its_cause_and_remedy_as_far_as_its_heading_reaches() -> None:
+    text = "7.1 发白\n油液呈乳白色。说明油中进水。停机。\n7.2 变慢\n测量泄油量。"
+
+    assert answer("油液呈乳白色怎么处理？", passage(text)) == [
+        "油液呈乳白色。 [1]",
+        "说明油中进水。 [1]",
+        "停机。 [1]",
+    ]
+
+
+def test_each_part_of_a_question_gets_its_sentence() -> None:
+    lines = answer(
+        "主缸密封哪天更换，法兰螺栓的拧紧力矩是多少？",
+        passage("主缸密封于 9 月 14 日更换。"),
+        passage("法兰螺栓的拧紧力矩为 1350 N·m。", rank=1),
+    )
+
+    assert lines == ["主缸密封于 9 月 14 日更换。 [1]", "法兰螺栓的拧紧力矩为 1350 N·m。 [2]"]
+
+
+def test_too_little_in_common_gives_no_quote() -> None:
+    assert (
+        answer(
+            "液压站压力波动的原因是什么？", passage("食堂在五号楼，原因不限。"), passage("油品登记。", rank=1)
+        )
+        == []
+    )
+
+
+def test_a_definition_in_another_language_stands_beside_what_the_own_says() -> None:
+    table = passage("E-0421 | 吸油滤芯堵塞", records=({"代码": "E-0421", "现象": "吸油滤芯堵塞"},))
+    note = passage("Wednesday: alarm E-0421 came twice.", rank=1)
+
+    assert answer("What happened when alarm E-0421 came twice?", table, note) == [
+        "Wednesday: alarm E-0421 came twice. [2]",
+        "代码：E-0421；现象：吸油滤芯堵塞 [1]",
+    ]
+
+
+def test_in_another_language_the_number_asked_for_goes_first() -> None:
+    text = "Set the ramp first. Set the minimum frequency to 20.0 Hz."
+
+    assert answer("最低频率应设为多少？", passage(text)) == ["Set the minimum frequency to 20.0 Hz. [1]"]

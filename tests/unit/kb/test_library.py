@@ -1,23 +1,25 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import (
     CollectionNotFoundError,
     DocumentNotFoundError,
     EmptyFileError,
     InvalidNameError,
     JobStateError,
+    PasswordsUnavailableError,
     QueueUnavailableError,
     UploadTooLargeError,
     VectorStoreUnavailableError,
 )
 from kb.library import Library
 from kb.ports import StoredFile
-from kb.types import Collection, JobState
+from kb.types import Attempt, Collection, JobState, Registration
 from tests.unit.fakes import Clock, FakeCatalog, FakeFiles, FakeLexical, FakeQueue, FakeVectors
 
 
@@ -28,6 +30,7 @@ class Parts:
     queue: FakeQueue = field(default_factory=FakeQueue)
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
+    passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
     clock: Clock = field(default_factory=Clock)
 
     def open(self) -> Library:
@@ -37,6 +40,7 @@ class Parts:
             queue=self.queue,
             vectors=self.vectors,
             lexical=self.lexical,
+            passwords=self.passwords,
             max_upload_bytes=1000,
             clock=self.clock,
         )
@@ -310,3 +314,84 @@ def test_a_queued_job_is_stalled_only_after_ten_seconds_without_a_worker(
     parts.clock.advance(6)
     parts.queue.down = True
     assert library.find_stalled_reason(job) == "queue_unavailable"
+
+
+def test_a_running_job_is_stalled_once_its_worker_is_silent(parts: Parts, library: Library) -> None:
+    job = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).job
+    assert job is not None
+    parts.queue.workers = 0
+    parts.clock.advance(60)
+    silent = replace(job, state=JobState.RUNNING)
+
+    assert library.find_stalled_reason(silent) == "no_live_worker"
+    assert library.find_stalled_reason(replace(silent, updated_at=parts.clock())) is None
+    assert library.find_stalled_reason(replace(job, state=JobState.FAILED)) is None
+
+
+def test_the_rest_of_a_job_is_estimated_by_the_clock(parts: Parts, library: Library) -> None:
+    registration = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    assert registration.job is not None
+    start = parts.clock()
+    attempt = Attempt(1, "w1", start, stage_started_at=start)
+    job = replace(registration.job, state=JobState.RUNNING, attempts=(attempt,))
+    parts.clock.advance(10)
+    document = replace(registration.document, pages_done=1, page_count=3, updated_at=parts.clock())
+
+    assert library.estimate_rest_s(job, document) == 20
+
+
+class NoPasswords(MemoryPasswords):
+    def keep(self, job_id: str, password: str) -> None:
+        raise PasswordsUnavailableError("the folder is on ext4")
+
+
+def upload_locked(library: Library, content: bytes = b"locked") -> Registration:
+    return library.upload("default", name="a.pdf", stream=io.BytesIO(content), password="secret")
+
+
+def test_a_password_waits_for_the_job_and_for_one_that_waits_already(parts: Parts, library: Library) -> None:
+    queued = library.upload("default", name="a.pdf", stream=io.BytesIO(b"locked"))
+
+    again = upload_locked(library)
+
+    assert again.duplicate
+    assert parts.passwords.find(queued.document.job_id) == "secret"
+
+
+def test_a_ready_document_needs_no_password(parts: Parts, library: Library) -> None:
+    first = library.upload("default", name="a.pdf", stream=io.BytesIO(b"locked"))
+    parts.catalog.activate(first.document.job_id, warnings=(), now=parts.clock())
+
+    assert upload_locked(library).duplicate
+
+    assert parts.passwords.list_jobs() == []
+
+
+def test_without_a_place_for_passwords_the_upload_says_so_and_the_job_is_queued(parts: Parts) -> None:
+    parts.passwords = NoPasswords()
+    library = parts.open()
+
+    with pytest.raises(PasswordsUnavailableError):
+        upload_locked(library)
+
+    assert len(parts.queue.submitted) == 1
+
+
+def test_a_cancelled_job_has_no_password_any_more(parts: Parts, library: Library) -> None:
+    registration = upload_locked(library)
+
+    library.cancel_job(registration.document.job_id)
+
+    assert parts.passwords.list_jobs() == []
+
+
+def test_the_sweep_forgets_passwords_of_jobs_that_have_ended_or_are_gone(
+    parts: Parts, library: Library
+) -> None:
+    waiting, ended = upload_locked(library, b"1"), upload_locked(library, b"2")
+    parts.catalog.activate(ended.document.job_id, warnings=(), now=parts.clock())
+    parts.passwords.keep("j-gone", "secret")
+
+    library.sweep()
+
+    assert parts.passwords.list_jobs() == [waiting.document.job_id]

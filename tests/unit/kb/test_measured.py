@@ -6,26 +6,20 @@ from datetime import UTC, datetime
 import pytest
 
 from kb.errors import VectorStoreUnavailableError
-from kb.knowledge import Retrieval
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
+from kb.retrieval import Retrieval
 from kb.types import (
     Collection,
     GenerationDelta,
     GenerationEnd,
     GenerationEvent,
     GenerationRequest,
-    Passage,
 )
 from tests.unit.fakes import FakeCatalog, FakeGenerator
 
 REQUEST = GenerationRequest(messages=(), question="x", passages=(), language="en")
 COLLECTION = Collection("c1", "default", datetime(2026, 1, 1, tzinfo=UTC))
-
-
-class Found:
-    passages: tuple[Passage, ...] = ()
-    evidence = 0.5
 
 
 class Retriever:
@@ -35,7 +29,7 @@ class Retriever:
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         if self.down:
             raise VectorStoreUnavailableError("down")
-        return Found()
+        return Retrieval(passages=(), evidence=0.5)
 
 
 def test_a_measured_generator_gives_the_same_events_and_its_time() -> None:

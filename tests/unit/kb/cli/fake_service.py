@@ -77,6 +77,7 @@ class State:
     collections: dict[str, dict[str, DocumentOut]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
     dependencies: list[DependencyOut] = field(
         default_factory=lambda: [
             DependencyOut(name="catalog", ok=True, required=True, detail="sqlite 3.46"),
@@ -88,6 +89,7 @@ class State:
     stalled_reason: str | None = None
     break_stream: bool = False
     stuck_jobs: bool = False
+    eta_s: float | None = None
     page_text: str = PAGE_TEXT
     retries: list[str] = field(default_factory=list)
     looked: int = 0
@@ -122,7 +124,7 @@ def make_document(collection: str, name: str, body: bytes, *, state: str = "queu
         title="",
         media_type="application/pdf",
         size_bytes=len(body),
-        sha256=digest,
+        sha256=hashlib.sha256(body).hexdigest(),
         state=state,
         stage="",
         pages_done=0,
@@ -213,6 +215,7 @@ def make_job(document: DocumentOut, state: State) -> JobOut:
         page_count=document.page_count,
         cancel_requested=document.state == "parsing" and document.id in state.retries,
         stalled_reason=state.stalled_reason if document.state == "queued" else None,
+        eta_s=state.eta_s if job_state == "running" else None,
         attempts=attempts if document.attempt else [],
         created_at=NOW,
         updated_at=NOW,
@@ -324,8 +327,11 @@ def create_app(state: State) -> FastAPI:
         documents = state.documents(name)
         results = []
         async with request.form() as form:
+            first, _ = form.multi_items()[0]
             for file in form.getlist("files"):
                 assert isinstance(file, UploadFile)
+                if first == "password":
+                    state.passwords[file.filename or ""] = str(form["password"])
                 results.append(take_in(documents, name, file.filename or "", await file.read(), force=force))
         return UploadOut(results=results)
 
@@ -341,7 +347,7 @@ def create_app(state: State) -> FastAPI:
             return UploadResultOut(name=name, document=None, duplicate=False, error=problem)
         document = make_document(collection, name, body)
         known = documents.get(document.id)
-        if known is not None and not force:
+        if known is not None and known.state != "failed" and not force:
             return UploadResultOut(name=name, document=known, duplicate=True, error=None)
         state.looks[document.job_id] = 0
         state.bodies[name] = body

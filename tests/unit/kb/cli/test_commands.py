@@ -292,6 +292,22 @@ def test_jobs_are_listed_and_shown(run: Run, client: KbClient, make_file: Callab
     assert run("jobs", "show", "none").code == 4
 
 
+def test_a_running_job_shows_how_long_its_stage_takes(
+    run: Run, client: KbClient, make_file: Callable[..., Path], state: State
+) -> None:
+    state.stuck_jobs, state.eta_s = True, 75.0
+    client.create_collection("default")
+    result = client.upload("default", make_file("slow.pdf", "slow"))
+    assert result.document is not None
+    job_id = result.document.job_id
+    running = result.document.model_copy(update={"state": "parsing", "pages_done": 1, "page_count": 9})
+    state.documents("default")[running.id] = running
+
+    assert "1 min 15 s" in run("jobs", "list").out
+    assert "1 min 15 s left" in run("jobs", "show", job_id).out
+    assert run("jobs", "show", job_id, "--json").json["eta_s"] == 75
+
+
 def test_jobs_are_cancelled_and_retried(run: Run, document: DocumentOut, state: State) -> None:
     state.stalled_reason = "no worker answers"
 

@@ -87,8 +87,34 @@ def test_what_is_there_already_is_said(run: Run, make_file: MakeFile) -> None:
     )
 
     assert "1 document: 1 ready" in first.out
-    assert (second.code, "1 document: 1 already there" in second.out) == (0, True)
+    assert (second.code, "1 document: 1 unchanged" in second.out) == (0, True)
     assert "1 document: 1 ready" in forced.out
+
+
+def test_a_folder_again_sends_only_what_changed(run: Run, make_file: MakeFile, state: State) -> None:
+    folder = make_file("a.pdf", "one").parent
+    make_file("b.pdf", "two")
+    make_file("broken.pdf", "three")
+    run("ingest", str(folder))
+    make_file("b.pdf", "two, second edition")
+    make_file("copy.pdf", "one")
+    state.bodies.clear()
+
+    ended = run("ingest", str(folder))
+
+    assert sorted(state.bodies) == ["b.pdf", "broken.pdf"]
+    assert "1 unchanged" in ended.out
+    assert "1 already there" in ended.out
+
+
+def test_the_password_comes_from_a_pipe_and_goes_before_the_files(
+    run: Run, make_file: MakeFile, state: State
+) -> None:
+    ended = run("ingest", str(make_file("a.pdf", "one")), "--password-prompt", answer="öffne dich\n")
+
+    assert ended.code == 0
+    assert state.passwords == {"a.pdf": "öffne dich"}
+    assert "öffne" not in ended.out + ended.err
 
 
 def test_without_waiting_the_documents_are_queued(run: Run, make_file: MakeFile) -> None:
