@@ -295,8 +295,8 @@ class CitationChecker:
     def _is_relevant(self, window: _Window) -> bool:
         """Return whether the quote, or the section of a sentence, is about what was asked."""
         first = window.units[0]
-        if self._heads and not self._is_under_asked_head(first):
-            return False
+        if self._heads:
+            return any(map(first.is_under, self._heads))
         if not self._relevance.has_content or first.language != self._language:
             return True
         related = [first]
@@ -308,11 +308,6 @@ class CitationChecker:
             ]
         best = max(map(self._relevance.score, related))
         return best >= _RELATIVE_RELEVANCE * self._relevance.best
-
-    def _is_under_asked_head(self, unit: Unit) -> bool:
-        """Return whether an asked code stands in the row, or in the section of the sentence."""
-        text = unit.text if unit.is_row else unit.passage.chunk.text
-        return any(contains_code(f"{unit.scope}\n{text}", code) for code in self._heads)
 
     def _keeps_columns(self, claim: _Claim, window: _Window) -> bool:
         """Return whether numbers out of a row come from the columns asked for, or those the sentence names.

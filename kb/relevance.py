@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
+from kb.facts import asks_time
 from kb.language import detect_language
 from kb.units import Unit
 from kb.words import get_units
@@ -13,9 +14,11 @@ from kb.words import get_units
 _SCOPE_SHARE = 0.8
 """What a word in the header or heading counts, against one in the row or sentence itself."""
 _NEIGHBOUR_SHARE = 0.5
+_TIMES = frozenset({"s", "min", "h", "d", "week", "month", "year"})
+_TIME_SHARE = 0.2
 _DEFINING_SHARE = 0.7
-_ABSENT_COUNT = 0.5
-"""How many units are taken to hold a word that none holds: it is rarer than any other."""
+_ABSENT_COUNT = 1.0
+"""How many units are taken to hold a word that none holds."""
 
 
 class Relevance:
@@ -27,6 +30,7 @@ class Relevance:
     def __init__(self, question: str, units: Sequence[Unit], *, names: Sequence[str] = ()) -> None:
         """`names` are canonical codes of whole machines: they don't tell one unit from another."""
         self._units = units
+        self._asks_time = asks_time(question)
         self._language = detect_language(question)
         own = {name.casefold() for name in names}
         pieces = get_units(question)
@@ -41,14 +45,17 @@ class Relevance:
         """Return for each code the units that are about it, best first, if that is what was asked.
 
         A part that the question only mentions on its way to something else defines nothing: then
-        another unit says more. In another language words can't tell, so there any such unit counts.
+        another row or section that names the part says more. In another language words can't tell, so
+        there any such unit counts.
         """
         defining = {code: [unit for unit in self._units if unit.defines(code)] for code in codes}
         taken = {id(unit) for units in defining.values() for unit in units}
-        rival = max((self.score(unit) for unit in self._units if id(unit) not in taken), default=0.0)
+        others = [unit for unit in self._units if id(unit) not in taken]
         kept: dict[str, list[Unit]] = {}
         for code, units in defining.items():
             rows = [unit for unit in units if unit.is_row] or units
+            naming = [unit for unit in others if unit.is_under(code)]
+            rival = max(map(self.score, naming), default=0.0)
             rows = [
                 unit
                 for unit in rows
@@ -69,7 +76,10 @@ class Relevance:
         return max(map(self.score, self._units), default=0.0)
 
     def score(self, unit: Unit) -> float:
-        """Return 0..1: the share of the question's content in the unit, its scope and its neighbours."""
+        """Return 0..1: the share of the question's content in the unit, its scope and its neighbours.
+
+        A span of time that answers "how long" or "how often" counts a little by itself.
+        """
         if not self._total:
             return 0.0
         near = self._get_neighbour_terms(unit)
@@ -81,6 +91,8 @@ class Relevance:
                 covered += weight * _SCOPE_SHARE
             elif not piece.isdisjoint(near):
                 covered += weight * _NEIGHBOUR_SHARE
+        if self._asks_time and not unit.units_of_number.isdisjoint(_TIMES):
+            covered += _TIME_SHARE * (self._total - covered)
         return covered / self._total
 
     def _get_neighbour_terms(self, unit: Unit) -> frozenset[str]:

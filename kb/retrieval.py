@@ -346,10 +346,12 @@ class Retriever:
                     unknown=unknown,
                 )
             else:
-                background = self._get_background(group, vector)
-                centred = max((hit.centred for hit in near), default=-1.0)
                 evidence[group] = score_cross_evidence(
-                    centred / max(1.0 - background, 1e-3), code=match, unknown_name=unknown_name
+                    [hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)],
+                    background=self._get_background(group, vector),
+                    language=language,
+                    code=match,
+                    unknown_name=unknown_name,
                 )
         return evidence
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kb.codes import canonicalise, iter_codes
-from kb.evidence import contains_code
+from kb.codes import iter_codes
+from kb.evidence import contains_code, is_numbered
+from kb.facts import iter_numbers
 from kb.language import detect_language
 from kb.sentences import iter_passage_sentences
 from kb.types import Passage, Span
@@ -70,6 +71,11 @@ class Unit:
         return frozenset(mention.canonical for mention in iter_codes(self.text))
 
     @cached_property
+    def units_of_number(self) -> frozenset[str]:
+        """The units of measure that its numbers have."""
+        return frozenset(number.unit for number in iter_numbers(self.text) if number.unit)
+
+    @cached_property
     def head_code(self) -> str | None:
         """The code that the unit is about because it begins with it."""
         first = next(iter_codes(self.text.lstrip("-–•●▪*· ")), None)
@@ -80,10 +86,18 @@ class Unit:
         """The language of its words."""
         return detect_language(f"{self.text}\n{self.scope}" if self.is_row else self.text)
 
+    def is_under(self, code: str) -> bool:
+        """Return whether the canonical code stands in the row, or in the passage of the sentence."""
+        text = self.text if self.is_row else self.passage.chunk.text
+        return self.defines(code) or contains_code(f"{self.scope}\n{text}", code)
+
     def defines(self, code: str) -> bool:
         """Return whether the unit is about the canonical code: by its head, a cell or its heading."""
         if self.record is not None:
-            return any(canonicalise(cell) == code for cell in self.record.values())
+            return any(
+                squeeze(cell).upper() == code or is_numbered(code, column, cell)
+                for column, cell in self.record.items()
+            )
         title = self.heading or next(iter(self.passage.chunk.heading_path[-1:]), "")
         return self.head_code == code or contains_code(title, code)
 

@@ -15,10 +15,11 @@ from kb.units import Unit, list_units
 from kb.words import get_units, squeeze
 
 _CONTEXT_TOKENS = 8192
-_LEAST_SCORE = 0.3
+_LEAST_SCORE = 0.15
 """Below it no unit says enough of what was asked."""
 _LEAST_BESIDE = 0.5
 """The same for a sentence in the question's language beside a definition in another."""
+_MOST_BESIDE = 1
 _SHARE_OF_BEST = 0.85
 _RANK_DECAY = 0.02
 _MOST_FOLLOWING = 3
@@ -83,16 +84,7 @@ class ExtractiveGenerator:
             kept = [
                 unit for found in defining.values() for unit in self._keep_best(found, relevance, request)
             ]
-            if not any(_reads_in(unit, request.language) for unit in kept):
-                own = [
-                    unit
-                    for unit in units
-                    if _reads_in(unit, request.language)
-                    and relevance.score(unit) >= _LEAST_BESIDE
-                    and any(contains_code(f"{unit.scope}\n{unit.text}", code) for code in codes)
-                ]
-                kept = [*self._choose_best(request.question, own, names=names), *kept]
-            return list({id(unit): unit for unit in kept}.values())
+            return self._list_beside(kept, units, relevance, request) + kept
         units = [unit for unit in units if not _is_about_another(unit, codes)]
         own = [unit for unit in units if _reads_in(unit, request.language)]
         chosen = self._choose_best(request.question, own, names=names)
@@ -111,6 +103,25 @@ class ExtractiveGenerator:
             for unit in found
             if not _reads_in(unit, request.language) or relevance.score(unit) >= _SHARE_OF_BEST * best
         ][: self._max_sentences]
+
+    def _list_beside(
+        self, kept: Sequence[Unit], units: Sequence[Unit], relevance: Relevance, request: GenerationRequest
+    ) -> list[Unit]:
+        """Return what says more of the asked codes than their definitions, in the question's language."""
+        readable = [relevance.score(unit) for unit in kept if _reads_in(unit, request.language)]
+        least = max(readable, default=_LEAST_BESIDE)
+        codes = {code for unit in kept for code in unit.codes}
+        taken = {id(unit) for unit in kept}
+        beside = [
+            unit
+            for unit in units
+            if id(unit) not in taken
+            and _reads_in(unit, request.language)
+            and relevance.score(unit) >= least
+            and not codes.isdisjoint(unit.codes)
+            and any(contains_code(unit.text, code) for code in request.codes or codes)
+        ]
+        return sorted(beside, key=lambda unit: -relevance.score(unit))[:_MOST_BESIDE]
 
     def _choose_best(self, question: str, units: Sequence[Unit], *, names: Sequence[str]) -> list[Unit]:
         """Return the best units for the question, or for each of its parts if it asks several things."""

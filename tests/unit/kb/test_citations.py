@@ -219,7 +219,7 @@ def test_a_name_from_the_question_may_stand_elsewhere_in_the_document() -> None:
         ),
         make_passage("YL-315 四柱液压机用于拉深。", rank=1),
     ]
-    checker = _checker(passages, "YL-315 的顶出力是多少？")
+    checker = CitationChecker(passages, question="YL-315 的顶出力是多少？", codes=())
 
     assert checker.check("YL-315 的顶出力是 630 kN。[1]") == "YL-315 的顶出力是 630 kN[1]。"
     assert checker.citations[0].quote == "3 | 顶出力 | 630 | kN"

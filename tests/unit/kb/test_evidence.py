@@ -72,11 +72,24 @@ def test_evidence_rises_with_similarity_and_words() -> None:
 def test_a_defined_code_is_evidence_by_itself_and_a_mention_is_not() -> None:
     assert score_evidence(0.0, coverage=0.0, language="en", code=CodeMatch.DEFINED) >= 0.7
     assert score_evidence(0.0, coverage=0.0, language="en", code=CodeMatch.MENTIONED) < 0.5
-    assert score_cross_evidence(-1.0, code=CodeMatch.DEFINED) >= 0.7
+    assert score_cross_evidence([0.0], background=0.7, language="zh", code=CodeMatch.DEFINED) >= 0.7
 
 
 def test_across_languages_the_nearest_must_beat_unrelated_questions() -> None:
-    assert score_cross_evidence(0.15) < 0.5 < score_cross_evidence(0.3)
+    def score(*centred: float, language: str = "zh") -> float:
+        return score_cross_evidence(centred, background=0.7, language=language)
+
+    assert score() == 0.0
+    assert score(0.03) < 0.5 < score(0.12)
+    assert score(0.12, language="en") < score(0.12)
+
+
+def test_across_languages_what_stands_out_counts() -> None:
+    alike, apart = [0.07] * 12, [0.07, *[0.0] * 11]
+
+    scores = [score_cross_evidence(c, background=0.7, language="zh") for c in (alike, apart)]
+
+    assert scores[0] < 0.5 < scores[1]
 
 
 def test_content_that_stands_nowhere_speaks_against_the_passages() -> None:

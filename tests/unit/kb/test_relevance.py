@@ -44,7 +44,7 @@ def test_a_code_is_defined_by_its_row_unless_more_was_asked() -> None:
     units = list_units(
         [
             make_passage("MF-400-7 | 密封组件", context="件号 | 名称", records=(record,)),
-            make_passage("法兰螺栓的拧紧力矩为 1350 N·m。", rank=1),
+            make_passage("装入 MF-400-7。法兰螺栓的拧紧力矩为 1350 N·m。", rank=1),
         ]
     )
 
@@ -54,3 +54,11 @@ def test_a_code_is_defined_by_its_row_unless_more_was_asked() -> None:
     assert list(Relevance("How tight are the bolts of MF-400-7?", units).list_defining(["MF4007"])) == [
         "MF4007"
     ]
+
+
+def test_a_span_of_time_answers_how_often() -> None:
+    units = list_units([make_passage("LH-330 is a return filter.\nReturn filter LH-330: every 6 months.")])
+
+    relevance = Relevance("How often is return filter LH-330 changed?", units)
+
+    assert relevance.score(units[1]) > relevance.score(units[0])
