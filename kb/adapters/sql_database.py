@@ -144,7 +144,7 @@ def _translated_errors() -> Iterator[None]:
     try:
         with nullcontext():
             yield
-    except (exc.DBAPIError, exc.TimeoutError) as error:
+    except (exc.DBAPIError, exc.TimeoutError, OSError) as error:
         if isinstance(error, exc.DBAPIError) and _is_bug(error):
             raise
         reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
@@ -203,7 +203,21 @@ def _create_engine(url: sa.URL) -> sa.Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return sa.create_engine(url, pool_pre_ping=True, connect_args={"timeout": 10})
+    engine = sa.create_engine(url, connect_args={"timeout": 10})
+    driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+
+    def require_living(dbapi_connection: Any, _record: ConnectionPoolEntry, _proxy: object) -> None:
+        # What `pool_pre_ping` does, which does not know that this driver lets the socket's errors through.
+        try:
+            cursor = dbapi_connection.cursor()
+            cursor.execute("SELECT 1")
+            cursor.close()
+            dbapi_connection.rollback()
+        except (OSError, driver_error) as error:
+            raise exc.InvalidatePoolError("the server has closed the connection") from error
+
+    event.listen(engine, "checkout", require_living)
+    return engine
 
 
 def _prepare_sqlite(dbapi_connection: Any, _record: ConnectionPoolEntry) -> None:
