@@ -21,6 +21,7 @@ from kb.adapters.plain_prompt_counter import PlainPromptCounter
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.st_embedder import SentenceTransformersEmbedder
 from kb.answering import Answerer
+from kb.errors import JobPausedError
 from kb.library import Library
 from kb.ports import Embedder, Generator, PromptCounter, VectorStore
 from kb.retrieval import Retriever
@@ -59,7 +60,11 @@ class Workbench:
             with path.open("rb") as stream:
                 self.library.upload(collection, name=path.name, stream=stream)
         while (job_id := self.queue.take()) is not None:
-            self.pipeline.run(job_id, worker="test")
+            try:
+                self.pipeline.run(job_id, worker="test")
+            except JobPausedError:
+                self.queue.submit(job_id)
+                continue
             job = self.catalog.get_job(job_id)
             assert job.state == "succeeded", job
         return self.catalog.get_collection(collection)
