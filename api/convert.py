@@ -79,6 +79,7 @@ def build_document(document: Document, *, collection: str) -> DocumentOut:
         created_at=document.created_at,
         updated_at=document.updated_at,
         finished_at=document.finished_at,
+        parent_id=document.parent_id,
     )
 
 

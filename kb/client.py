@@ -193,9 +193,12 @@ class KbClient:
             )
         return self._parse(reply, UploadOut).results[0]
 
-    def iter_documents(self, collection: str, *, state: str | None = None) -> Iterator[DocumentOut]:
-        """Yield all documents of a collection by name."""
-        params = {"state": state} if state else {}
+    def iter_documents(
+        self, collection: str, *, state: str | None = None, parent_id: str | None = None
+    ) -> Iterator[DocumentOut]:
+        """Yield all documents of a collection by name, or those attached to `parent_id`."""
+        wanted = {"state": state, "parent_id": parent_id}
+        params = {key: value for key, value in wanted.items() if value}
         while True:
             page = self._call("GET", f"{_collection(collection)}/documents", DocumentsOut, params=params)
             yield from page.documents
@@ -211,9 +214,13 @@ class KbClient:
         """Return the stored text of one page, counted from 1."""
         return self._call("GET", f"{_document(collection, document_id)}/pages/{page_number}", PageOut)
 
-    def delete_document(self, collection: str, document_id: str) -> None:
-        """Delete a document and every trace of it."""
-        self._send("DELETE", _document(collection, document_id))
+    def delete_document(self, collection: str, document_id: str, *, keep_attached: bool = False) -> None:
+        """Delete a document and every trace of it, its attachments included.
+
+        With `keep_attached` it stays as an attachment if another document has it attached.
+        """
+        params = {"keep_attached": "true"} if keep_attached else {}
+        self._send("DELETE", _document(collection, document_id), params=params)
 
     # -- jobs
     def list_jobs(

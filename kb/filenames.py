@@ -14,6 +14,10 @@ from urllib.parse import unquote_to_bytes
 
 MAX_NAME_BYTES = 255
 FALLBACK_NAME = "unnamed"
+SEPARATOR = " › "
+"""Stands for a slash in the name of a document, because a name has no folders."""
+
+_OWN_NAME_BYTES = 120
 
 _EXTENSION = re.compile(r"\.\w{1,10}$")
 _ENCODED_WORD = re.compile(r"=\?[\w-]+\?[bBqQ]\?[^?\s]*\?=")
@@ -35,6 +39,16 @@ def clean_filename(raw: str | bytes) -> str:
     """
     text = _decode(raw) if isinstance(raw, bytes) else raw
     return _shorten(_strip(_repair(text))) or FALLBACK_NAME
+
+
+def name_attachment(parent: str, name: str) -> str:
+    """Return the name of a document that came attached to another: `mail.eml › report.pdf`.
+
+    Both are clean names. What is too long is cut, of the parent first.
+    """
+    own = _shorten(name, max_bytes=_OWN_NAME_BYTES)
+    room = MAX_NAME_BYTES - len(f"{SEPARATOR}{own}".encode())
+    return f"{_cut(parent, max_bytes=room)}{SEPARATOR}{own}"
 
 
 def find_disposition_filename(header: bytes) -> str | None:
@@ -164,14 +178,17 @@ def _is_shown(char: str) -> bool:
     return not unicodedata.category(char).startswith("C")
 
 
-def _shorten(name: str) -> str:
-    """Cut the stem, not the extension, to at most 255 bytes; never inside a character."""
-    if len(name.encode()) <= MAX_NAME_BYTES:
-        return name
+def _shorten(name: str, *, max_bytes: int = MAX_NAME_BYTES) -> str:
+    """Cut the stem, not the extension, to at most `max_bytes`; never inside a character."""
     match = _EXTENSION.search(name)
     extension = match.group() if match else ""
-    room = MAX_NAME_BYTES - len(extension.encode()) - len("…".encode())
-    stem = name.removesuffix(extension).encode()[:room].decode("utf-8", "ignore")
-    while stem and unicodedata.combining(stem[-1]):
-        stem = stem[:-1]
-    return f"{stem.rstrip()}…{extension}"
+    return _cut(name.removesuffix(extension), max_bytes=max_bytes - len(extension.encode())) + extension
+
+
+def _cut(text: str, *, max_bytes: int) -> str:
+    if len(text.encode()) <= max_bytes:
+        return text
+    kept = text.encode()[: max_bytes - len("…".encode())].decode("utf-8", "ignore")
+    while kept and unicodedata.combining(kept[-1]):
+        kept = kept[:-1]
+    return f"{kept.rstrip()}…"

@@ -14,12 +14,15 @@ _TO_TRY_AGAIN = (DocumentState.FAILED, DocumentState.CANCELLED)
 
 
 class KnownDocuments:
-    """The documents of a collection by the hash of their bytes, failed and cancelled ones left out."""
+    """The documents of a collection by the hash of their bytes, failed and cancelled ones left out.
+
+    So is what is only there as an attachment: it would go with the document that has it.
+    """
 
     def __init__(self, documents: Iterable[DocumentOut]) -> None:
         self._by_hash: dict[str, list[DocumentOut]] = {}
         for document in documents:
-            if document.state not in _TO_TRY_AGAIN:
+            if document.state not in _TO_TRY_AGAIN and document.parent_id is None:
                 self._by_hash.setdefault(document.sha256, []).append(document)
 
     def find(self, path: Path, *, name: str) -> DocumentOut | None:

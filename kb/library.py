@@ -70,9 +70,6 @@ class Library:
         self._passwords = passwords
         self._max_upload_bytes = max_upload_bytes
         self._clock = clock
-        # held while bytes and their registration change together: a deletion must not take away
-        # the bytes that an upload of the same content has just found to be there
-        self._bytes_lock = threading.Lock()
         self._workers_lock = threading.Lock()
         self._workers: tuple[datetime, str | None] | None = None
 
@@ -146,7 +143,7 @@ class Library:
         if stored.size_bytes == 0:
             self._files.delete(stored.sha256)
             raise EmptyFileError(f"{shown!r} has no bytes")
-        with self._bytes_lock:
+        with self._files.guard():
             self._ensure_kept(stored, stream, name=shown)
             registration = self._catalog.register_document(
                 collection.id, name=shown, stored=stored, media_type="", now=self._clock(), force=force
@@ -166,13 +163,14 @@ class Library:
         )
         return registration
 
-    def delete_document(self, collection_name: str, document_id: str) -> None:
-        """Hide the document at once, then remove its bytes and index entries.
+    def delete_document(self, collection_name: str, document_id: str, *, keep_attached: bool = False) -> None:
+        """Hide the document and its attachments at once, then remove their bytes and index entries.
 
-        An index that is down is cleaned by `sweep` later.
+        With `keep_attached` it stays as an attachment if another document has it attached. An index
+        that is down is cleaned by `sweep` later.
         """
         collection = self._catalog.get_collection(collection_name)
-        self._catalog.begin_delete(collection.id, document_id)
+        self._catalog.begin_delete(collection.id, document_id, keep_attached=keep_attached)
         self._remove_orphaned_files()
         try:
             self._remove_garbage()
@@ -264,7 +262,7 @@ class Library:
         self._lexical.delete_collection(collection_id)
 
     def _remove_orphaned_files(self) -> None:
-        with self._bytes_lock:
+        with self._files.guard():
             for sha256 in self._catalog.list_orphaned_files(limit=_SWEEP_LIMIT):
                 self._files.delete(sha256)
                 self._catalog.forget_orphaned_file(sha256)

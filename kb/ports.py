@@ -7,6 +7,7 @@ effect as one, and a dependency that does not answer raises the `BackendError` n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -75,6 +76,27 @@ class StoredFile:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that came attached to a document; `name` is its own, clean and without its parent's."""
+
+    name: str
+    stored: StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentUse:
+    """What an upload has brought along.
+
+    `depth` says how many documents stand above this one. `count` and `size_bytes` are of all that is
+    attached below the topmost of them, without what is below this one.
+    """
+
+    depth: int = 0
+    count: int = 0
+    size_bytes: int = 0
+
+
 class Parser(Protocol):
     """Turns one file of a known format into pages."""
 
@@ -122,6 +144,14 @@ class SourceFiles(Protocol):
 
     def delete(self, sha256: str) -> None:
         """Forget the bytes; absent bytes are no error."""
+        ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Keep others, threads and processes, out of their guarded blocks until this one ends.
+
+        Held while bytes and what the catalog says of them change together: a deletion must not take
+        away the bytes that somebody has just found to be there. Not to be entered twice by one thread.
+        """
         ...
 
 
@@ -339,6 +369,11 @@ class Catalog(Protocol):
     is replaced or deleted. What `activate`, `begin_delete` and `fail_job` leave to be removed from
     the indexes is listed by `list_garbage` until `forget_garbage`.
 
+    Attachments: files that came attached to a document are documents with a `parent_id`, and a name
+    that begins with that of the parent (`kb.filenames.name_attachment`). The same bytes attached to
+    several documents are one, named after one of them. An attachment is removed with the last
+    document that has it, unless it was uploaded by itself as well.
+
     A worker that goes on after its job was cancelled, deleted or taken over by another worker
     changes nothing: `report_progress` returns False, `save_parsed` and `save_chunks` raise
     `JobCancelledError`, `activate` returns None, the others do nothing. It should end with
@@ -385,9 +420,10 @@ class Catalog(Protocol):
 
         The id comes from the collection and the bytes. Bytes that are there and not failed or
         cancelled are a duplicate: no new job, unless `force`; a duplicate under a new name keeps
-        its first name. Other bytes under the name of an existing document become a new document
+        its first name. Other bytes under the name of an existing upload become a new document
         that replaces the old one when it is activated. Failed or cancelled bytes are registered
-        anew with a new generation.
+        anew with a new generation. Bytes that were there as an attachment only become an upload with
+        this name; they get a job unless they are ready.
         """
         ...
 
@@ -400,10 +436,18 @@ class Catalog(Protocol):
         collection_id: str,
         *,
         state: DocumentState | None = None,
+        parent_id: str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Document]:
-        """Return documents by name then id; `after` is the id of the last one of the former page."""
+        """Return documents by name then id; `after` is the id of the last one of the former page.
+
+        With `parent_id` only those that are attached to this document.
+        """
+        ...
+
+    def measure_attachments(self, collection_id: str, document_id: str) -> AttachmentUse:
+        """Return what the upload that this document came with has brought along; see the type."""
         ...
 
     def get_pages(self, document_id: str, *, first: int = 1, last: int | None = None) -> list[Page]:
@@ -418,11 +462,13 @@ class Catalog(Protocol):
         """Return chunk and document name by chunk id, leaving out what is not visible."""
         ...
 
-    def begin_delete(self, collection_id: str, document_id: str) -> str | None:
-        """Hide and remove the document and its job; its index entries become garbage.
+    def begin_delete(
+        self, collection_id: str, document_id: str, *, keep_attached: bool = False
+    ) -> str | None:
+        """Hide and remove the document, its job and its attachments; index entries become garbage.
 
-        Returns the sha256 of its bytes when no other document needs them. Raises
-        `DocumentNotFoundError`.
+        With `keep_attached` it stays as an attachment if another document has it attached. Returns
+        the sha256 of its bytes when no other document needs them. Raises `DocumentNotFoundError`.
         """
         ...
 
@@ -511,11 +557,22 @@ class Catalog(Protocol):
         """Return whether exactly these chunks are stored for the job's generation, others, or none."""
         ...
 
-    def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
+    def activate(
+        self,
+        job_id: str,
+        *,
+        warnings: Sequence[Problem],
+        now: datetime,
+        attachments: Sequence[Attachment] = (),
+    ) -> Document | None:
         """Make the generation visible and everything it replaces invisible, in one step.
 
-        Replaced: earlier generations of the document, and another document of the same name.
-        Returns None, changing nothing, if the job was cancelled or its document deleted.
+        Replaced: earlier generations of the document, and another upload of the same name. What was
+        attached to those and isn't any more is removed; an attachment of which there is a new version
+        stays until that is activated. Attachments that are not there yet get a job; so do all, once
+        more, if an earlier generation of the document was visible.
+        Returns None if the job was cancelled or its document deleted; then nothing changes, and bytes
+        of `attachments` that no document needs are listed by `list_orphaned_files`.
         """
         ...
 

@@ -61,7 +61,10 @@ class CollectionsOut(_Wire):
 
 
 class DocumentOut(_Wire):
-    """A document and where it stands."""
+    """A document and where it stands.
+
+    `parent_id` is the document it came attached to; it is null for what was uploaded by itself.
+    """
 
     id: str
     collection: str
@@ -82,6 +85,7 @@ class DocumentOut(_Wire):
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    parent_id: str | None = None
 
 
 class PageQualityOut(_Wire):

@@ -237,7 +237,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One source file as registered in a collection."""
+    """One source file as registered in a collection.
+
+    `parent_id` is the document it came attached to; None for what was uploaded by itself, even if it
+    is attached to others as well.
+    """
 
     id: str
     collection_id: str
@@ -259,6 +263,7 @@ class Document:
     error: Problem | None = None
     warnings: tuple[Problem, ...] = ()
     finished_at: datetime | None = None
+    parent_id: str | None = None
 
     @property
     def key(self) -> str:

@@ -13,10 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from kb.filenames import clean_filename
-
-SEPARATOR = " › "
-"""Stands for the slash in the name of a document, because a name has no folders."""
+from kb.filenames import SEPARATOR, clean_filename
 
 _HIDDEN_STARTS = (".", "~$")
 _UNFINISHED_ENDS = (".tmp", ".part", ".partial", ".crdownload")

@@ -121,7 +121,11 @@ async def _accept(file: IncomingFile, *, collection: str, force: bool, services:
 def list_documents(
     collection: str,
     services: ServicesDep,
+    *,
     state: Annotated[DocumentState | None, Query(description="Only documents in this state.")] = None,
+    parent_id: Annotated[
+        str | None, Query(max_length=200, description="Only what is attached to this document.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Most documents in one answer.")] = 100,
     after: Annotated[
         str | None, Query(max_length=200, description="`next_after` of the page before.")
@@ -131,7 +135,9 @@ def list_documents(
     catalog = services.knowledge.catalog
     found = catalog.get_collection(collection)
     # one more than asked for tells whether there is a next page
-    documents = catalog.list_documents(found.id, state=state, limit=limit + 1, after=after)
+    documents = catalog.list_documents(
+        found.id, state=state, parent_id=parent_id, limit=limit + 1, after=after
+    )
     return DocumentsOut(
         documents=[build_document(document, collection=found.name) for document in documents[:limit]],
         next_after=documents[limit - 1].id if len(documents) > limit else None,
@@ -157,9 +163,19 @@ def get_document(collection: str, document_id: str, services: ServicesDep) -> Do
     summary="Delete a document",
     responses=document_errors(CollectionNotFoundError, DocumentNotFoundError),
 )
-def delete_document(collection: str, document_id: str, services: ServicesDep) -> Response:
-    """Removes the document from every answer at once, and its bytes and index entries."""
-    services.knowledge.library.delete_document(collection, document_id)
+def delete_document(
+    collection: str,
+    document_id: str,
+    services: ServicesDep,
+    keep_attached: Annotated[
+        bool, Query(description="Keep it as an attachment if another document has it attached.")
+    ] = False,
+) -> Response:
+    """Removes the document and its attachments from every answer at once, and their bytes and index entries.
+
+    An attachment that another document has as well stays.
+    """
+    services.knowledge.library.delete_document(collection, document_id, keep_attached=keep_attached)
     return Response(status_code=204)
 
 

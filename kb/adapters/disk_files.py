@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,6 +51,20 @@ class DiskFiles:
         self._place(sha256).unlink(missing_ok=True)
         if self._derived is not None:
             shutil.rmtree(self._derived / sha256, ignore_errors=True)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            lock = (self._root / "lock").open("w")
+        except OSError as error:
+            raise BackendError(
+                f"{str(self._root)!r} cannot be written: {error.strerror or error}",
+                next_step="Check the data folder's free space and permissions.",
+            ) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _save(self, stream: BinaryIO, *, max_bytes: int) -> StoredFile:
         incoming = self._root / "incoming"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from kb.adapters import sql_catalog_attachments as attached
 from kb.adapters import sql_catalog_collections as collections
 from kb.adapters import sql_catalog_contents as contents
 from kb.adapters import sql_catalog_documents as documents
@@ -12,7 +13,7 @@ from kb.adapters import sql_catalog_garbage as garbage
 from kb.adapters import sql_catalog_jobs as jobs
 from kb.adapters.sql_catalog_rows import read_document, read_job
 from kb.adapters.sql_database import SqlDatabase
-from kb.ports import StoredChunks, StoredFile
+from kb.ports import Attachment, AttachmentUse, StoredChunks, StoredFile
 from kb.types import (
     Chunk,
     Collection,
@@ -103,15 +104,27 @@ class SqlCatalog:
         collection_id: str,
         *,
         state: DocumentState | None = None,
+        parent_id: str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Document]:
         with self._database.read() as c:
-            return documents.list_documents(c, collection_id, state=state, limit=limit, after=after)
+            return documents.list_documents(
+                c, collection_id, state=state, parent_id=parent_id, limit=limit, after=after
+            )
 
-    def begin_delete(self, collection_id: str, document_id: str) -> str | None:
+    def measure_attachments(self, collection_id: str, document_id: str) -> AttachmentUse:
+        with self._database.read() as c:
+            return documents.measure_attachments(c, collection_id, document_id)
+
+    def begin_delete(
+        self, collection_id: str, document_id: str, *, keep_attached: bool = False
+    ) -> str | None:
         with self._database.write() as c:
-            return documents.remove_document(c, documents.get_document_row(c, collection_id, document_id))
+            row = documents.get_document_row(c, collection_id, document_id)
+            if keep_attached:
+                return attached.remove_upload(c, row)
+            return attached.remove_document(c, row)
 
     # -- pages and chunks
     def save_parsed(self, job_id: str, parsed: ParsedDocument, *, now: datetime) -> None:
@@ -126,9 +139,18 @@ class SqlCatalog:
         with self._database.read() as c:
             return contents.find_stored_chunks(c, job_id, chunks)
 
-    def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
+    def activate(
+        self,
+        job_id: str,
+        *,
+        warnings: Sequence[Problem],
+        now: datetime,
+        attachments: Sequence[Attachment] = (),
+    ) -> Document | None:
         with self._database.write() as c:
-            document = contents.activate(c, job_id, self._leases.get(job_id), warnings=warnings, now=now)
+            document = contents.activate(
+                c, job_id, self._leases.get(job_id), warnings=warnings, attachments=attachments, now=now
+            )
         if document is not None:
             self._leases.pop(job_id, None)
         return document

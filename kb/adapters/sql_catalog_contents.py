@@ -7,8 +7,9 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from kb.adapters.sql_catalog_documents import find_document_row, replace_namesakes
-from kb.adapters.sql_catalog_garbage import add_garbage, document_key
+from kb.adapters.sql_catalog_attachments import drop_former_attachments, replace_attachments
+from kb.adapters.sql_catalog_documents import attach, find_document_row, replace_namesakes
+from kb.adapters.sql_catalog_garbage import add_garbage, add_orphaned_file, document_key
 from kb.adapters.sql_catalog_jobs import Lease, find_job_row, find_working_row, leave_job, succeed_job
 from kb.adapters.sql_catalog_rows import (
     Row,
@@ -23,7 +24,7 @@ from kb.adapters.sql_catalog_rows import (
 )
 from kb.adapters.sql_tables import chunks, documents, pages
 from kb.errors import JobCancelledError
-from kb.ports import StoredChunks
+from kb.ports import Attachment, StoredChunks
 from kb.types import Chunk, Document, DocumentState, JobState, Page, ParsedDocument, Problem
 
 
@@ -77,16 +78,25 @@ def find_stored_chunks(c: sa.Connection, job_id: str, found: Sequence[Chunk]) ->
 
 
 def activate(
-    c: sa.Connection, job_id: str, lease: Lease | None, *, warnings: Sequence[Problem], now: datetime
+    c: sa.Connection,
+    job_id: str,
+    lease: Lease | None,
+    *,
+    warnings: Sequence[Problem],
+    attachments: Sequence[Attachment],
+    now: datetime,
 ) -> Document | None:
     """Switch what is visible."""
     job = find_working_row(c, job_id, lease)
     if job is None:
         leave_job(c, lease)
+        for attachment in attachments:
+            add_orphaned_file(c, attachment.stored.sha256)
         return _find_activated(c, job_id)
     document_id, generation = job["document_id"], job["generation"]
     row = find_document_row(c, document_id)
     assert row is not None
+    attach(c, row, generation=generation, found=attachments, now=now)
     replace_namesakes(c, row, generation=generation)
     former = row["visible_generation"]
     if former is not None:
@@ -114,6 +124,8 @@ def activate(
             finished_at=now,
         )
     )
+    drop_former_attachments(c, document_id, generation=generation)
+    replace_attachments(c, document_id)
     return _find_activated(c, job_id)
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
+from kb.adapters.sql_catalog_attachments import drop_former_attachments, link, rename_document, replace_upload
 from kb.adapters.sql_catalog_collections import get_collection_by_id, take_generation
-from kb.adapters.sql_catalog_garbage import (
-    add_garbage,
-    add_orphaned_file,
-    document_key,
-    keep_orphaned_file,
-)
+from kb.adapters.sql_catalog_garbage import add_garbage, document_key, keep_orphaned_file
 from kb.adapters.sql_catalog_jobs import insert_job, queued_columns, supersede_job
 from kb.adapters.sql_catalog_rows import Row, clean_text, read_document
-from kb.adapters.sql_tables import documents, jobs
+from kb.adapters.sql_tables import attachments, documents
 from kb.errors import DocumentNotFoundError
-from kb.ports import StoredFile
-from kb.types import Document, DocumentState, JobState, Registration
+from kb.filenames import name_attachment
+from kb.ports import Attachment, AttachmentUse, StoredFile
+from kb.types import Document, DocumentState, Job, Registration
 
 _GIVEN_UP = (DocumentState.FAILED, DocumentState.CANCELLED)
 
@@ -41,32 +37,81 @@ def register_document(
     get_collection_by_id(c, collection_id)
     name = clean_text(name)
     keep_orphaned_file(c, stored.sha256)
-    document_id = _document_id(collection_id, stored.sha256)
+    document_id = get_document_id(collection_id, stored.sha256)
     row = find_document_row(c, document_id)
-    given_up = row is not None and row["state"] in _GIVEN_UP
-    if row is not None and not (given_up or force or _is_about_to_be_replaced(c, row, name)):
-        return Registration(document=read_document(row), job=None, duplicate=True)
-
-    job_id = f"job_{secrets.token_hex(8)}"
-    columns = queued_columns(take_generation(c, collection_id), job_id, now=now)
     if row is None:
-        new = {"id": document_id, "collection_id": collection_id, "name": name, "created_at": now}
-        _insert_document(c, new | columns, stored=stored, media_type=media_type)
+        job = insert_document(
+            c, collection_id, name=name, stored=stored, media_type=media_type, parent_id=None, now=now
+        )
+        return Registration(document=_read(c, document_id), job=job, duplicate=False)
+    given_up = row["state"] in _GIVEN_UP
+    was_attachment = row["parent_id"] is not None
+    if was_attachment or (given_up and row["visible_generation"] is None):
+        c.execute(sa.update(documents).where(documents.c.id == document_id).values(parent_id=None))
+        rename_document(c, document_id, name)
+    if was_attachment:
+        needs_job = not DocumentState(row["state"]).is_searchable
     else:
-        supersede_job(c, row["job_id"], now=now)
-        if given_up and row["visible_generation"] is None:
-            columns["name"] = name
-        c.execute(sa.update(documents).where(documents.c.id == document_id).values(columns))
-    job = insert_job(
+        needs_job = given_up or _is_about_to_be_replaced(c, row, name)
+    if needs_job or force:
+        job = requeue_document(c, row, now=now)
+        return Registration(document=_read(c, document_id), job=job, duplicate=not given_up)
+    if was_attachment:
+        replace_namesakes(c, _get_row(c, document_id), generation=take_generation(c, collection_id))
+        drop_former_attachments(c, document_id, generation=row["visible_generation"])
+    return Registration(document=_read(c, document_id), job=None, duplicate=True)
+
+
+def insert_document(
+    c: sa.Connection,
+    collection_id: str,
+    *,
+    name: str,
+    stored: StoredFile,
+    media_type: str,
+    parent_id: str | None,
+    now: datetime,
+) -> Job:
+    """Insert a document that is not there yet, with its job."""
+    job_id = f"job_{secrets.token_hex(8)}"
+    document_id = get_document_id(collection_id, stored.sha256)
+    generation = take_generation(c, collection_id)
+    c.execute(
+        sa.insert(documents).values(
+            id=document_id,
+            collection_id=collection_id,
+            name=clean_text(name),
+            created_at=now,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
+            media_type=clean_text(media_type),
+            title="",
+            source_metadata={},
+            page_count=0,
+            chunk_count=0,
+            parent_id=parent_id,
+            **queued_columns(generation, job_id, now=now),
+        )
+    )
+    return insert_job(
+        c, job_id, collection_id=collection_id, document_id=document_id, generation=generation, now=now
+    )
+
+
+def requeue_document(c: sa.Connection, row: Row, *, now: datetime) -> Job:
+    """Give the document another generation and a job in place of its present one."""
+    job_id = f"job_{secrets.token_hex(8)}"
+    columns = queued_columns(take_generation(c, row["collection_id"]), job_id, now=now)
+    supersede_job(c, row["job_id"], now=now)
+    c.execute(sa.update(documents).where(documents.c.id == row["id"]).values(columns))
+    return insert_job(
         c,
         job_id,
-        collection_id=collection_id,
-        document_id=document_id,
+        collection_id=row["collection_id"],
+        document_id=row["id"],
         generation=columns["generation"],
         now=now,
     )
-    document = read_document(get_document_row(c, collection_id, document_id))
-    return Registration(document=document, job=job, duplicate=row is not None and not given_up)
 
 
 def find_document_row(c: sa.Connection, document_id: str) -> Row | None:
@@ -87,10 +132,19 @@ def get_document_row(c: sa.Connection, collection_id: str, document_id: str) -> 
 
 
 def list_documents(
-    c: sa.Connection, collection_id: str, *, state: DocumentState | None, limit: int, after: str | None
+    c: sa.Connection,
+    collection_id: str,
+    *,
+    state: DocumentState | None,
+    parent_id: str | None,
+    limit: int,
+    after: str | None,
 ) -> list[Document]:
     """Select one page by name, then id."""
     query = sa.select(documents).where(documents.c.collection_id == clean_text(collection_id))
+    if parent_id is not None:
+        attached = sa.select(attachments.c.child_id).where(attachments.c.parent_id == clean_text(parent_id))
+        query = query.where(documents.c.id.in_(attached))
     if state is not None:
         query = query.where(documents.c.state == state)
     if after is not None:
@@ -100,36 +154,25 @@ def list_documents(
     return [read_document(row) for row in rows]
 
 
-def remove_document(c: sa.Connection, row: Row) -> str | None:
-    """Delete the document with its jobs, pages and chunks; returns its sha256 if nobody needs it."""
-    collection_id, document_id = row["collection_id"], row["id"]
-    for generation in {row["generation"], row["visible_generation"]} - {None}:
-        add_garbage(c, collection_id, document_key(document_id, generation))
-    in_work = c.execute(
-        sa.select(jobs.c.generation, jobs.c.lease_until).where(
-            jobs.c.document_id == document_id, jobs.c.state == JobState.RUNNING
-        )
-    ).all()
-    for job in in_work:
-        key = document_key(document_id, job.generation)
-        add_garbage(c, collection_id, key, held_until=job.lease_until)
-    c.execute(sa.delete(documents).where(documents.c.id == document_id))
-    return row["sha256"] if add_orphaned_file(c, row["sha256"]) else None
-
-
 def replace_namesakes(c: sa.Connection, row: Row, *, generation: int) -> None:
-    """Take away what was registered under the same name before `generation` of this document."""
+    """Take away what was uploaded under the same name before `generation` of this upload.
+
+    What was attached to it counts as formerly attached to this one.
+    """
+    if row["parent_id"] is not None:
+        return
     namesakes = c.execute(
         sa.select(documents).where(
             documents.c.collection_id == row["collection_id"],
             documents.c.name == row["name"],
             documents.c.id != row["id"],
+            documents.c.parent_id.is_(None),
         )
     ).mappings()
     for other in namesakes.all():
         visible = other["visible_generation"]
         if other["generation"] < generation:
-            remove_document(c, other)
+            replace_upload(c, other, successor_id=row["id"])
         elif visible is not None and visible < generation:
             # Its old bytes came back after ours were registered: they follow when they are ready.
             add_garbage(c, other["collection_id"], document_key(other["id"], visible))
@@ -140,8 +183,69 @@ def replace_namesakes(c: sa.Connection, row: Row, *, generation: int) -> None:
             )
 
 
-def _document_id(collection_id: str, sha256: str) -> str:
+def attach(
+    c: sa.Connection, parent: Row, *, generation: int, found: Sequence[Attachment], now: datetime
+) -> None:
+    """Register what is attached to a generation of a document.
+
+    What is there already gets no job, unless an earlier generation of the parent was visible: then all
+    that is there as an attachment only is ingested again, as the parent was.
+    """
+    is_again = parent["visible_generation"] is not None
+    for attachment in found:
+        sha256 = attachment.stored.sha256
+        child_id = get_document_id(parent["collection_id"], sha256)
+        keep_orphaned_file(c, sha256)
+        row = find_document_row(c, child_id)
+        if row is None:
+            insert_document(
+                c,
+                parent["collection_id"],
+                name=name_attachment(parent["name"], clean_text(attachment.name)),
+                stored=attachment.stored,
+                media_type="",
+                parent_id=parent["id"],
+                now=now,
+            )
+        elif is_again and row["parent_id"] is not None and DocumentState(row["state"]).is_terminal:
+            requeue_document(c, row, now=now)
+        link(c, parent["id"], child_id, generation=generation, name=attachment.name)
+
+
+def measure_attachments(c: sa.Connection, collection_id: str, document_id: str) -> AttachmentUse:
+    """Go up to the topmost document, then down level by level."""
+    row = get_document_row(c, collection_id, document_id)
+    above: list[str] = []
+    while row["parent_id"] is not None and row["parent_id"] not in above:
+        parent = find_document_row(c, row["parent_id"])
+        if parent is None:
+            break
+        row = parent
+        above.append(row["id"])
+    sizes: dict[str, int] = {}
+    level = {row["id"]} - {document_id}
+    while level:
+        below = c.execute(
+            sa.select(documents.c.id, documents.c.size_bytes)
+            .join(attachments, attachments.c.child_id == documents.c.id)
+            .where(attachments.c.parent_id.in_(level))
+        ).all()
+        level = {item.id for item in below} - sizes.keys() - {document_id}
+        sizes |= {item.id: item.size_bytes for item in below}
+    return AttachmentUse(len(above), len(sizes), sum(sizes.values()))
+
+
+def get_document_id(collection_id: str, sha256: str) -> str:
+    """Return the id of these bytes in this collection."""
     return f"doc_{hashlib.sha256(f'{collection_id}:{sha256}'.encode()).hexdigest()[:24]}"
+
+
+def _get_row(c: sa.Connection, document_id: str) -> Row:
+    return c.execute(sa.select(documents).where(documents.c.id == document_id)).mappings().one()
+
+
+def _read(c: sa.Connection, document_id: str) -> Document:
+    return read_document(_get_row(c, document_id))
 
 
 def _is_about_to_be_replaced(c: sa.Connection, row: Row, name: str) -> bool:
@@ -152,26 +256,10 @@ def _is_about_to_be_replaced(c: sa.Connection, row: Row, name: str) -> bool:
                 sa.exists().where(
                     documents.c.collection_id == row["collection_id"],
                     documents.c.name == name,
+                    documents.c.parent_id.is_(None),
                     documents.c.generation > row["generation"],
                     documents.c.state.not_in([state for state in DocumentState if state.is_terminal]),
                 )
             )
-        )
-    )
-
-
-def _insert_document(
-    c: sa.Connection, columns: Mapping[str, Any], *, stored: StoredFile, media_type: str
-) -> None:
-    c.execute(
-        sa.insert(documents).values(
-            sha256=stored.sha256,
-            size_bytes=stored.size_bytes,
-            media_type=clean_text(media_type),
-            title="",
-            source_metadata={},
-            page_count=0,
-            chunk_count=0,
-            **columns,
         )
     )

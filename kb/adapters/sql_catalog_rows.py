@@ -61,6 +61,7 @@ def read_document(row: Row) -> Document:
         error=read_problem(row["error"]),
         warnings=tuple(Problem(*item) for item in row["warnings"]),
         finished_at=row["finished_at"],
+        parent_id=row["parent_id"],
     )
 
 

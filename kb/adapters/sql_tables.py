@@ -84,7 +84,21 @@ documents = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("error", sa.JSON(none_as_null=True)),
     sa.Column("warnings", sa.JSON, nullable=False),
+    # Of what is there as an attachment only: the one of its parents that it is named after.
+    sa.Column("parent_id", sa.Text),
     sa.Index(None, "collection_id", "name", "id"),
+)
+
+# What is attached to what, uploads that are attached as well included. A row of an earlier generation
+# of the parent stands for an attachment that stays until its new version is ready.
+attachments = sa.Table(
+    "attachments",
+    metadata,
+    sa.Column("parent_id", sa.ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("child_id", sa.ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True, index=True),
+    sa.Column("parent_generation", sa.Integer, nullable=False),
+    # The child's own, without the parent's.
+    sa.Column("name", sa.Text, nullable=False),
 )
 
 pages = sa.Table(

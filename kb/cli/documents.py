@@ -9,7 +9,7 @@ import typer
 from kb.cli.session import CollectionOption, JsonOption, get_session
 
 if TYPE_CHECKING:
-    from kb.schemas import DocumentDetailOut
+    from kb.schemas import DocumentDetailOut, DocumentOut
 
 app = typer.Typer(
     rich_markup_mode="markdown", no_args_is_help=True, help="List, show, read and delete documents."
@@ -38,8 +38,12 @@ def list_documents(
     if as_json:
         print_json(DocumentsOut(documents=found))
         return
+    has_attachments = any(item.parent_id for item in found)
     print_rows(
-        ("document", ">pages", ">chunks", ">size", "state", "id"),
+        (
+            *("document", ">pages", ">chunks", ">size", "state", "id"),
+            *(["attached to"] if has_attachments else []),
+        ),
         [
             (
                 escape(item.name),
@@ -48,6 +52,7 @@ def list_documents(
                 format_size(item.size_bytes),
                 paint_state(item.state),
                 f"[dim]{escape(item.id)}[/]",
+                *([f"[dim]{escape(item.parent_id or '')}[/]"] if has_attachments else []),
             )
             for item in found
         ],
@@ -67,10 +72,12 @@ def show(
 
     with get_session(ctx).open_client() as client:
         found = client.get_document(collection, document_id)
+        attached = [] if as_json else list(client.iter_documents(collection, parent_id=document_id))
     if as_json:
         print_json(found)
     else:
         _print_detail(found)
+        _print_attached(attached)
 
 
 def _print_detail(found: DocumentDetailOut) -> None:
@@ -90,12 +97,13 @@ def _print_detail(found: DocumentDetailOut) -> None:
         ("attempts", str(found.attempt)),
         ("added", f"{found.created_at.astimezone():%Y-%m-%d %H:%M:%S}"),
         ("id", found.id),
+        ("attached to", found.parent_id or ""),
         ("job", found.job_id),
         ("sha256", found.sha256),
     )
     for name, value in facts:
         if value:
-            console.print(f"  [dim]{name:<11}[/]{escape(value)}", highlight=False, soft_wrap=True)
+            console.print(f"  [dim]{name:<12}[/]{escape(value)}", highlight=False, soft_wrap=True)
     for problem, style in [(found.error, "bold red"), *((item, "yellow") for item in found.warnings)]:
         if problem is not None:
             console.print(f"  [{style}]{escape(problem.code)}[/] {escape(problem.message)}", highlight=False)
@@ -115,6 +123,19 @@ def _print_detail(found: DocumentDetailOut) -> None:
                 escape(", ".join(page.warnings)),
             )
         console.print(table)
+
+
+def _print_attached(attached: list[DocumentOut]) -> None:
+    from rich.markup import escape
+
+    from kb.cli.output import get_console, make_table, paint_state
+
+    if not attached:
+        return
+    table = make_table("attached", "state", "id")
+    for item in attached:
+        table.add_row(escape(item.name), paint_state(item.state), f"[dim]{escape(item.id)}[/]")
+    get_console().print(table)
 
 
 @app.command("text")

@@ -142,7 +142,8 @@ class FolderWatch:
         if self._folder.is_needed(document_id):
             return
         try:
-            self._client.delete_document(self._collection, document_id)
+            # the same bytes may be attached to a mail: then only the file's own document goes
+            self._client.delete_document(self._collection, document_id, keep_attached=True)
         except ClientError as error:
             if error.status != 404:
                 raise

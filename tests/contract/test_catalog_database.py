@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
+from kb import migrations
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.sql_database import SqlDatabase
 from kb.adapters.sql_tables import UtcDateTime, metadata
@@ -21,6 +24,39 @@ from kb.errors import CatalogUnavailableError, ConfigurationError
 from tests.servers import find_free_port, fresh_database
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+MIGRATIONS = Path(migrations.__file__).parent
+FIRST_ROWS = {
+    "collections": {
+        "id": "col_1",
+        "name": "manuals",
+        "created_at": NOW,
+        "fingerprint": "",
+        "dimension": 0,
+        "last_generation": 1,
+    },
+    "documents": {
+        "id": "doc_1",
+        "collection_id": "col_1",
+        "name": "press.pdf",
+        "sha256": "",
+        "size_bytes": 2,
+        "generation": 1,
+        "job_id": "job_1",
+        "state": "queued",
+        "created_at": NOW,
+        "updated_at": NOW,
+        "media_type": "",
+        "title": "",
+        "source_metadata": {},
+        "stage": "",
+        "pages_done": 0,
+        "page_count": 0,
+        "chunk_count": 0,
+        "attempt": 0,
+        "warnings": [],
+    },
+}
 
 Opener = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[str]]
 
@@ -76,6 +112,25 @@ def test_migrating_again_changes_nothing(url: str) -> None:
         catalog.migrate()
 
         assert catalog.list_collections() == [created]
+
+
+def test_documents_of_the_first_schema_count_as_uploads(database: SqlDatabase, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    first = sa.MetaData()
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        first.reflect(connection)
+        for name, row in FIRST_ROWS.items():
+            connection.execute(sa.insert(first.tables[name]).values(row))
+
+    database.migrate()
+
+    with database.read() as connection:
+        documents = connection.execute(sa.select(metadata.tables["documents"])).mappings().all()
+    assert [(row["name"], row["parent_id"]) for row in documents] == [("press.pdf", None)]
 
 
 def migrate_in_process(url: str) -> None:

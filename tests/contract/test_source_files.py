@@ -148,3 +148,20 @@ def test_what_was_made_of_the_bytes_goes_with_them(tmp_path: Path) -> None:
     files.delete(gone)
 
     assert [folder.name for folder in (tmp_path / "parsed").iterdir()] == [kept]
+
+
+def test_guarded_blocks_run_one_after_the_other(files: SourceFiles, tmp_path: Path) -> None:
+    log: list[str] = []
+
+    def work(number: int) -> None:
+        # a second object for the folder, as another process has it
+        with STORES["disk"](tmp_path).guard():
+            log.append(f"in {number}")
+            files.save(io.BytesIO(os.urandom(100_000)), max_bytes=BIG)
+            log.append(f"out {number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+
+    assert len(log) == 16
+    assert all(log[i].replace("in", "out") == log[i + 1] for i in range(0, 16, 2))

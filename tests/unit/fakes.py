@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ from kb.errors import (
     UploadTooLargeError,
     VectorStoreUnavailableError,
 )
-from kb.ports import LexicalEntry, StoredChunks, StoredFile, VectorRecord, Vectors
+from kb.ports import Attachment, AttachmentUse, LexicalEntry, StoredChunks, StoredFile, VectorRecord, Vectors
 from kb.types import (
     Chunk,
     Collection,
@@ -84,6 +85,7 @@ class FakeCatalog(Switch):
         self.chunks: dict[str, tuple[Chunk, ...]] = {}
         self.garbage: list[tuple[str, str]] = []
         self.orphaned: set[str] = set()
+        self.attached: set[str] = set()
 
     # -- collections
     def create_collection(self, name: str, *, now: datetime) -> Collection:
@@ -193,6 +195,7 @@ class FakeCatalog(Switch):
         collection_id: str,
         *,
         state: DocumentState | None = None,
+        parent_id: str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Document]:
@@ -201,6 +204,7 @@ class FakeCatalog(Switch):
             (d for d in self.documents.values() if d.collection_id == collection_id),
             key=lambda d: (d.name, d.id),
         )
+        found = [d for d in found if parent_id in (None, d.parent_id)]
         found = [d for d in found if state is None or d.state is state]
         ids = [d.id for d in found]
         first = ids.index(after) + 1 if after in ids else 0
@@ -222,8 +226,15 @@ class FakeCatalog(Switch):
             if chunk.id in chunk_ids
         }
 
-    def begin_delete(self, collection_id: str, document_id: str) -> str | None:
+    def measure_attachments(self, collection_id: str, document_id: str) -> AttachmentUse:
+        raise NotImplementedError
+
+    def begin_delete(
+        self, collection_id: str, document_id: str, *, keep_attached: bool = False
+    ) -> str | None:
         document = self.get_document(collection_id, document_id)
+        if keep_attached and document_id in self.attached:
+            return None
         self._drop(document)
         self.garbage.append((collection_id, document.key))
         return self._orphan(document.sha256)
@@ -295,7 +306,14 @@ class FakeCatalog(Switch):
     def save_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> None:
         self.chunks[self.jobs[job_id].document_id] = tuple(chunks)
 
-    def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
+    def activate(
+        self,
+        job_id: str,
+        *,
+        warnings: Sequence[Problem],
+        now: datetime,
+        attachments: Sequence[Attachment] = (),
+    ) -> Document | None:
         job = self._end(job_id, JobState.SUCCEEDED, DocumentState.READY)
         return self.documents[job.document_id]
 
@@ -378,6 +396,9 @@ class FakeFiles:
 
     def delete(self, sha256: str) -> None:
         self.kept.pop(sha256, None)
+
+    def guard(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class FakeQueue(Switch):

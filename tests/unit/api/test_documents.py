@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -312,6 +313,33 @@ def test_a_page_that_is_not_there_is_404(client: TestClient) -> None:
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "page_not_found"
     assert client.get(f"{URL}/{document['id']}/pages/0").status_code == 422
+
+
+def test_attachments_say_what_they_came_with_and_are_listed_by_it(
+    client: TestClient, service: Service
+) -> None:
+    upload(client, ("mail.eml", b"mail"), ("a.pdf", b"attached"))
+    mail = next(item for item in service.catalog.documents.values() if item.name == "mail.eml")
+    attached = next(item for item in service.catalog.documents.values() if item.name == "a.pdf")
+    service.catalog.documents[attached.id] = replace(attached, parent_id=mail.id)
+
+    listed = client.get(URL, params={"parent_id": mail.id}).json()["documents"]
+
+    assert [(item["id"], item["parent_id"]) for item in listed] == [(attached.id, mail.id)]
+    assert client.get(f"{URL}/{mail.id}").json()["parent_id"] is None
+    assert client.get(f"{URL}/{attached.id}").json()["parent_id"] == mail.id
+
+
+def test_a_document_may_be_kept_where_it_is_attached(client: TestClient, service: Service) -> None:
+    document = upload(client, ("a.pdf", b"attached")).json()["results"][0]["document"]
+    service.catalog.attached.add(document["id"])
+
+    kept = client.delete(f"{URL}/{document['id']}", params={"keep_attached": "true"})
+
+    assert kept.status_code == 204
+    assert client.get(f"{URL}/{document['id']}").status_code == 200
+    assert client.delete(f"{URL}/{document['id']}").status_code == 204
+    assert client.get(f"{URL}/{document['id']}").status_code == 404
 
 
 def test_a_deleted_document_is_gone(client: TestClient, service: Service) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import io
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from kb.errors import (
     LexicalIndexUnavailableError,
     VectorStoreUnavailableError,
 )
-from kb.ports import LexicalEntry, PageProgress, StoredFile, VectorRecord, Vectors
+from kb.ports import Attachment, LexicalEntry, PageProgress, StoredFile, VectorRecord, Vectors
 from kb.types import (
     Collection,
     Document,
@@ -62,6 +62,9 @@ class FakeFiles:
         return Path(sha256)
 
     def delete(self, sha256: str) -> None: ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class FakeReader:
@@ -242,9 +245,16 @@ class FailingCatalog(SqlCatalog):
         self._fail("get_document")
         return super().get_document(collection_id, document_id)
 
-    def activate(self, job_id: str, *, warnings: Sequence[Problem], now: datetime) -> Document | None:
+    def activate(
+        self,
+        job_id: str,
+        *,
+        warnings: Sequence[Problem],
+        now: datetime,
+        attachments: Sequence[Attachment] = (),
+    ) -> Document | None:
         self._fail("activate")
-        return super().activate(job_id, warnings=warnings, now=now)
+        return super().activate(job_id, warnings=warnings, now=now, attachments=attachments)
 
     def save_parsed(self, job_id: str, parsed: ParsedDocument, *, now: datetime) -> None:
         self._fail("save_parsed")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kb.filenames import clean_filename, find_disposition_filename
+from kb.filenames import clean_filename, find_disposition_filename, name_attachment
 
 CHINESE = "故障代码表.pdf"
 
@@ -145,3 +145,24 @@ def test_any_input_gives_one_clean_line(raw: str | bytes) -> None:
 )
 def test_the_name_is_found_in_the_header_of_a_part(header: bytes, name: str | None) -> None:
     assert find_disposition_filename(header) == name
+
+
+def test_an_attachment_is_named_after_its_parent() -> None:
+    assert name_attachment("mail.eml", "报告.pdf") == "mail.eml › 报告.pdf"
+    assert clean_filename(name_attachment("mail.eml", "报告.pdf")) == "mail.eml › 报告.pdf"
+
+
+@given(st.text(), st.text())
+def test_the_name_of_an_attachment_is_clean_and_keeps_its_extension(parent: str, own: str) -> None:
+    name = name_attachment(clean_filename(parent), clean_filename(f"{own}x.pdf"))
+
+    assert clean_filename(name) == name
+    assert name.endswith(".pdf")
+    assert len(name.encode()) <= 255
+
+
+def test_of_a_long_name_the_parent_is_cut_first() -> None:
+    name = name_attachment("电" * 85, "x" * 110 + ".pdf")
+
+    assert len(name.encode()) > 240
+    assert name.endswith("… › " + "x" * 110 + ".pdf")

@@ -184,6 +184,18 @@ def test_bytes_that_another_collection_needs_survive_a_deletion(parts: Parts, li
     assert first.sha256 in parts.files.kept
 
 
+def test_an_upload_may_be_taken_back_from_where_it_is_attached_as_well(
+    parts: Parts, library: Library
+) -> None:
+    document = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document
+    parts.catalog.attached.add(document.id)
+
+    library.delete_document("default", document.id, keep_attached=True)
+
+    assert document.id in parts.catalog.documents
+    assert parts.files.kept == {document.sha256: b"abc"}
+
+
 def test_the_bytes_of_a_replaced_document_are_removed_by_the_sweep(parts: Parts, library: Library) -> None:
     sha256 = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc")).document.sha256
     parts.catalog.orphaned.add(sha256)

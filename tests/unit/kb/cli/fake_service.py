@@ -92,6 +92,7 @@ class State:
     eta_s: float | None = None
     page_text: str = PAGE_TEXT
     retries: list[str] = field(default_factory=list)
+    deletions: list[tuple[str, bool]] = field(default_factory=list)
     looked: int = 0
     last_page: int = 9
 
@@ -359,11 +360,14 @@ def create_app(state: State) -> FastAPI:
         name: str,
         after: str | None = None,
         wanted: Annotated[str | None, Query(alias="state")] = None,
+        parent_id: str | None = None,
         limit: int = 2,
     ) -> DocumentsOut:
         found = sorted(state.documents(name).values(), key=lambda item: (item.name, item.id))
         if wanted:
             found = [item for item in found if item.state == wanted]
+        if parent_id:
+            found = [item for item in found if item.parent_id == parent_id]
         first = next((i + 1 for i, item in enumerate(found) if item.id == after), 0)
         page = found[first : first + limit]
         more = first + limit < len(found)
@@ -380,8 +384,9 @@ def create_app(state: State) -> FastAPI:
         return DocumentDetailOut(**document.model_dump(), pages=pages)
 
     @app.delete("/v1/collections/{name}/documents/{document_id}", status_code=204)
-    def delete_document(name: str, document_id: str) -> None:
+    def delete_document(name: str, document_id: str, keep_attached: bool = False) -> None:
         get_document(name, document_id)
+        state.deletions.append((document_id, keep_attached))
         del state.documents(name)[document_id]
 
     @app.get("/v1/collections/{name}/documents/{document_id}/pages/{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from kb.client import KbClient
 from kb.schemas import AnswerOut, DocumentOut, SearchOut
 from tests.unit.kb.cli.conftest import Run
-from tests.unit.kb.cli.fake_service import API_KEY, PAGE_TEXT, QUOTE, State
+from tests.unit.kb.cli.fake_service import API_KEY, PAGE_TEXT, QUOTE, State, make_document
 
 
 @pytest.fixture
@@ -240,6 +241,26 @@ def test_collections_are_created_listed_and_deleted(run: Run) -> None:
 
 
 # -- documents
+
+
+def test_attachments_are_shown_with_what_they_came_with(
+    run: Run, document: DocumentOut, state: State
+) -> None:
+    attached = make_document("default", "mail › 报告.pdf", b"attached", state="failed")
+    attached = attached.model_copy(update={"parent_id": document.id})
+    state.documents("default")[attached.id] = attached
+
+    listed, parent, child = (
+        run("documents", "list"),
+        run("documents", "show", document.id),
+        run("documents", "show", attached.id),
+    )
+
+    assert "attached to" in listed.out
+    assert attached.name in parent.out
+    assert attached.id in parent.out
+    assert re.search(rf"attached to\s+{document.id}", child.out)
+    assert run("documents", "show", attached.id, "--json").json["parent_id"] == document.id
 
 
 def test_documents_are_listed_shown_and_deleted(run: Run, document: DocumentOut) -> None:

@@ -92,6 +92,25 @@ def test_a_deleted_file_takes_its_document_along_and_no_other(watched: Watched, 
     assert list_names(state) == ["other.pdf", "sub › b.pdf"]
 
 
+def test_attachments_are_not_taken_for_deleted_files(watched: Watched, state: State) -> None:
+    watched.settle()
+    mail = next(item for item in state.documents("press").values() if item.name == "a.pdf")
+    attached = make_document("press", "a.pdf › c.pdf", b"attached").model_copy(update={"parent_id": mail.id})
+    state.documents("press")[attached.id] = attached
+
+    assert watched.settle() == []
+    assert state.deletions == []
+
+
+def test_a_deleted_file_that_is_attached_somewhere_is_only_taken_back(watched: Watched, state: State) -> None:
+    watched.settle()
+    (watched.root / "a.pdf").unlink()
+
+    watched.settle()
+
+    assert [keep_attached for _, keep_attached in state.deletions] == [True]
+
+
 def test_two_files_of_the_same_bytes_are_one_document_until_both_are_gone(
     watched: Watched, make_file: MakeFile, state: State
 ) -> None:
