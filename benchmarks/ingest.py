@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from ingest.attachments import AttachmentIntake
 from ingest.chunking import Chunker
 from ingest.formats import detect_media_type
 from ingest.page_cache import PageCache
@@ -32,11 +33,22 @@ from ingest.reader import SubprocessReader
 from kb.adapters.chroma_store import ChromaStore
 from kb.adapters.disk_files import DiskFiles
 from kb.adapters.fts_lexical import FtsLexicalIndex
+from kb.adapters.memory_passwords import MemoryPasswords
+from kb.adapters.memory_queue import MemoryIngestQueue
 from kb.adapters.memory_store import MemoryStore
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.bootstrap import build_embedder, now_utc
 from kb.offline import go_offline
-from kb.ports import Embedder, LexicalEntry, LexicalIndex, PageProgress, VectorRecord, Vectors, VectorStore
+from kb.ports import (
+    AttachmentLimits,
+    Embedder,
+    LexicalEntry,
+    LexicalIndex,
+    PageProgress,
+    VectorRecord,
+    Vectors,
+    VectorStore,
+)
 from kb.settings import Settings, load_settings
 from kb.types import Chunk, DocumentState, ParsedDocument, TextSource
 
@@ -213,16 +225,14 @@ def measure(
     catalog = SqlCatalog(f"sqlite:///{folder / 'catalog.sqlite'}")
     catalog.migrate()
     store = DiskFiles(folder / "files")
-    reader = TimedReader(
-        SubprocessReader(
-            timeout_s=settings.parse_timeout_s,
-            memory_bytes=settings.parse_memory_bytes,
-            max_pages=settings.max_pages,
-            ocr=settings.ocr,
-            cache=PageCache(folder / "parsed", max_bytes=settings.parse_cache_bytes),
-        ),
-        watch,
+    untimed = SubprocessReader(
+        timeout_s=settings.parse_timeout_s,
+        memory_bytes=settings.parse_memory_bytes,
+        max_pages=settings.max_pages,
+        ocr=settings.ocr,
+        cache=PageCache(folder / "parsed", max_bytes=settings.parse_cache_bytes),
     )
+    reader = TimedReader(untimed, watch)
     chunker = build_chunker(TimedChunker, embedder, settings)
     chunker.watch = watch
     texts = list_texts(documents, embedder, settings)
@@ -239,6 +249,15 @@ def measure(
         vectors=TimedWrites(vectors, watch),
         lexical=TimedWrites(lexical, watch),
         chunker=chunker,
+        intake=AttachmentIntake(
+            catalog=catalog,
+            files=store,
+            reader=untimed,
+            limits=AttachmentLimits(0, 0, 0),
+            max_depth=0,
+        ),
+        queue=MemoryIngestQueue(),
+        passwords=MemoryPasswords(),
         lease_s=settings.job_lease_s,
         max_attempts=1,
         batch_size=settings.embedder_batch_size,

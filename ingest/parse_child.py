@@ -36,7 +36,7 @@ from kb.errors import (
     TooManyPagesError,
 )
 from kb.offline import go_offline
-from kb.ports import Parser
+from kb.ports import AttachmentLimits, Parser
 
 MAX_OPEN_FILES = 128
 MAX_OUTPUT_BYTES = 1024**3
@@ -55,7 +55,10 @@ _MAX_PAGES_BESIDE_READING = 256
 
 @dataclass(frozen=True, slots=True)
 class ParseRequest:
-    """What to parse and within which limits."""
+    """What to parse and within which limits.
+
+    With `attachments_folder` the file is not read: what is attached to it is written there.
+    """
 
     path: str
     name: str
@@ -66,6 +69,11 @@ class ParseRequest:
     pages_folder: str
     max_text_bytes: int
     password: str | None = None
+    attachments_folder: str = ""
+    max_attachments: int = 0
+    max_attachment_bytes: int = 0
+    max_attachments_bytes: int = 0
+    unreadable_attachments: tuple[int, ...] = ()
 
     def to_line(self) -> str:
         """Return the request as one line of JSON."""
@@ -155,12 +163,15 @@ class Progress:
 def parse(request: ParseRequest, progress: Progress, *, should_stop: Callable[[], bool]) -> dict[str, Any]:
     """Return the outcome.
 
-    `{"document": …}`, `{"error": {code, message, next_step}}`, or, of a file that is read in ranges,
+    `{"document": …}`, `{"attachments": …}` as `ingest.extraction` returns it,
+    `{"error": {code, message, next_step}}`, or, of a file that is read in ranges,
     `{"more": true}` and `{"bad_page": number}`: a page that this process had no memory for.
     """
     path = Path(request.path)
     try:
         media_type = detect_media_type(path, request.name)
+        if request.attachments_folder:
+            return {"attachments": _extract(request, media_type, progress)}
         parser = build_parser(media_type, max_pages=request.max_pages, ocr=request.ocr)
         limit_process(memory_bytes=request.memory_bytes)
         if isinstance(parser, PagedParser):
@@ -174,6 +185,23 @@ def parse(request: ParseRequest, progress: Progress, *, should_stop: Callable[[]
         return {"document": to_json(parsed)}
     except Exception as error:
         return _error(_as_document_error(error, request))
+
+
+def _extract(request: ParseRequest, media_type: str, progress: Progress) -> dict[str, Any]:
+    from ingest.extraction import extract
+
+    limit_process(memory_bytes=request.memory_bytes)
+    return extract(
+        Path(request.path),
+        media_type,
+        password=request.password,
+        limits=AttachmentLimits(
+            request.max_attachments, request.max_attachment_bytes, request.max_attachments_bytes
+        ),
+        folder=Path(request.attachments_folder),
+        unreadable=request.unreadable_attachments,
+        begin=progress.begin_page,
+    )
 
 
 def _parse_range(

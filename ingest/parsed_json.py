@@ -21,6 +21,7 @@ def from_json(raw: dict[str, Any]) -> ParsedDocument:
         title=raw["title"],
         metadata=dict(raw["metadata"]),
         warnings=tuple(raw["warnings"]),
+        attachment_count=raw["attachment_count"],
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 
 import structlog
 
+from ingest.attachments import AttachmentIntake
 from ingest.chunking import Chunker
 from ingest.indexing import ChunkIndexer
 from ingest.lease import JobLease
@@ -17,6 +18,7 @@ from kb.errors import (
     BackendError,
     CallerError,
     ConfigurationError,
+    DamagedFileError,
     DocumentError,
     JobCancelledError,
     JobNotFoundError,
@@ -24,9 +26,11 @@ from kb.errors import (
     NoTextFoundError,
 )
 from kb.ports import (
+    Attachment,
     Catalog,
     DocumentReader,
     Embedder,
+    IngestQueue,
     LexicalIndex,
     Passwords,
     SourceFiles,
@@ -38,6 +42,8 @@ from kb.types import Document, DocumentState, Job, ParsedDocument, Problem
 _log = structlog.get_logger(__name__)
 
 WORKER_STOPPED = Problem("worker_stopped", "the worker was stopped; the job goes on with the next one")
+
+_MANY = 10_000
 
 
 def _never() -> bool:
@@ -65,6 +71,8 @@ class IngestPipeline:
         vectors: VectorStore,
         lexical: LexicalIndex,
         chunker: Chunker,
+        intake: AttachmentIntake,
+        queue: IngestQueue,
         passwords: Passwords,
         lease_s: float,
         max_attempts: int,
@@ -83,6 +91,8 @@ class IngestPipeline:
         self._vectors = vectors
         self._lexical = lexical
         self._chunker = chunker
+        self._intake = intake
+        self._queue = queue
         self._passwords = passwords
         self._lease_s = lease_s
         self._max_attempts = max_attempts
@@ -128,10 +138,12 @@ class IngestPipeline:
         )
         try:
             with lease:
-                warnings = self._ingest(job, lease)
-            document = self._catalog.activate(job.id, warnings=warnings, now=self._clock())
+                warnings, attachments = self._ingest(job, lease)
+            document = self._activate(job, warnings, attachments)
             if document is None:
                 self._leave(job.id)
+            elif attachments:
+                self._submit_attachments(document)
             _log.info("job_ended", state=document.state if document else DocumentState.CANCELLED)
         except JobCancelledError:
             # the catalog may have said so before the lease has noticed
@@ -168,16 +180,20 @@ class IngestPipeline:
         self._forget_password(job.id)
         self._remove_garbage()
 
-    def _ingest(self, job: Job, lease: JobLease) -> list[Problem]:
-        """Do all the work up to, not including, activation; return the document's warnings."""
+    def _ingest(self, job: Job, lease: JobLease) -> tuple[list[Problem], list[Attachment]]:
+        """Do all the work up to, not including, activation.
+
+        Return the document's warnings and what came attached to it, whose bytes are stored.
+        """
         document = replace(
             self._catalog.get_document(job.collection_id, job.document_id), generation=job.generation
         )
-        parsed = self._parse(document, lease, password=self._passwords.find(job.id))
+        password = self._passwords.find(job.id)
+        parsed = self._parse(document, lease, password=password)
         warnings = summarise_warnings(parsed)
-        page_count = len(parsed.pages)
+        page_count, attachment_count = len(parsed.pages), parsed.attachment_count
         chunks = self._chunker.chunk(parsed, document_id=document.id, generation=job.generation)
-        if not chunks:
+        if not chunks and not attachment_count:
             raise NoTextFoundError(f"no text was found in {document.name!r} ({page_count} pages)")
         stored = self._catalog.find_stored_chunks(job.id, chunks)
         if stored is not StoredChunks.SAME:
@@ -202,7 +218,41 @@ class IngestPipeline:
             self._indexer.add(job.collection_id, document.key, chunks, lease=lease, done=advance)
         lease.check()
         _log.info("document_written", pages=page_count, chunks=len(chunks))
-        return warnings
+        if not attachment_count:
+            return warnings, []
+        attachments, more = self._intake.take(document, password=password, is_cancelled=lease.should_end)
+        if not chunks and not attachments:
+            raise NoTextFoundError(f"no text was found in {document.name!r}, nor in what is attached to it")
+        return [*warnings, *more], attachments
+
+    def _activate(
+        self, job: Job, warnings: Sequence[Problem], attachments: Sequence[Attachment]
+    ) -> Document | None:
+        """Make the document visible and register what came attached to it."""
+        with self._files.guard() if attachments else nullcontext():
+            for attachment in attachments:
+                try:
+                    self._files.get_path(attachment.stored.sha256)
+                except DamagedFileError as error:
+                    raise BackendError(
+                        "the bytes of an attachment were deleted with another document"
+                    ) from error
+            return self._catalog.activate(
+                job.id, warnings=warnings, now=self._clock(), attachments=attachments
+            )
+
+    def _submit_attachments(self, document: Document) -> None:
+        """Queue what came attached; what fails here is queued by a later sweep."""
+        try:
+            queued = self._catalog.list_documents(
+                document.collection_id, parent_id=document.id, state=DocumentState.QUEUED, limit=_MANY
+            )
+            for attached in queued:
+                self._queue.submit(attached.job_id)
+        except BackendError as error:
+            _log.warning("attachments_wait_for_queue", document_id=document.id, code=error.code)
+            return
+        _log.info("attachments_queued", document_id=document.id, count=len(queued))
 
     def _parse(self, document: Document, lease: JobLease, *, password: str | None) -> ParsedDocument:
         """Return the pages; of a job that paused while it was embedding they are read from the cache."""

@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from kb.errors import (
     TooManyPagesError,
     UnsupportedFormatError,
 )
-from kb.ports import PageProgress
+from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut, PageProgress
 from kb.types import ParsedDocument
 
 _ERRORS: dict[str, type[DocumentError]] = {
@@ -53,6 +54,7 @@ _PAGE_ERRORS = {
     EndedBy.CRASH: DamagedFileError.code,
 }
 _MAX_DEATHS = 24
+_MAX_DEADLY_ATTACHMENTS = 4
 _MAX_TEXT_BYTES = 64 * 1024**2
 
 _log = structlog.get_logger(__name__)
@@ -144,6 +146,65 @@ class SubprocessReader:
             self._cache.prune()
         return from_json(raw)
 
+    def read_attachments(
+        self,
+        path: Path,
+        *,
+        name: str,
+        password: str | None,
+        limits: AttachmentLimits,
+        folder: Path,
+        is_cancelled: Callable[[], bool],
+    ) -> FoundAttachments:
+        """See the port; an attachment that ends the process is left out by the next one."""
+        if is_cancelled():
+            raise JobCancelledError(f"taking attachments out of {name!r} was cancelled")
+        with tempfile.TemporaryDirectory(prefix="kb-parse-") as scratch:
+            request = ParseRequest(
+                path=str(path.absolute()),
+                name=name,
+                result_path=str(Path(scratch) / "result.json"),
+                memory_bytes=self._memory_bytes,
+                max_pages=self._max_pages,
+                ocr=False,
+                pages_folder=scratch,
+                max_text_bytes=self._max_text_bytes,
+                password=password,
+                attachments_folder=str(folder.absolute()),
+                max_attachments=limits.max_count,
+                max_attachment_bytes=limits.max_bytes,
+                max_attachments_bytes=limits.max_total_bytes,
+            )
+            found = self._extract(request, is_cancelled=is_cancelled)
+        return FoundAttachments(
+            files=tuple((name, folder / str(index)) for index, name in enumerate(found["taken"])),
+            left_out=tuple(LeftOut(name, LeaveReason(reason)) for name, reason in found["left_out"]),
+            skipped=tuple(LeftOut(name, LeaveReason(reason)) for name, reason in found["skipped"]),
+        )
+
+    def _extract(self, request: ParseRequest, *, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+        """Run processes until one has gone through all attachments; returns what `extract` returned."""
+        while True:
+            end = run_child(
+                request,
+                timeout_s=self._timeout_s,
+                page_timeout_s=min(self._page_timeout_s, self._timeout_s),
+                progress=_ignore,
+                is_cancelled=is_cancelled,
+                should_pause=lambda: False,
+            )
+            outcome = end.outcome or {}
+            if "error" in outcome:
+                raise _to_error(outcome["error"])
+            if "attachments" in outcome:
+                found: dict[str, Any] = outcome["attachments"]
+                return found
+            unreadable = (*request.unreadable_attachments, end.page)
+            if not end.page or end.ended_by is EndedBy.TIME or len(unreadable) > _MAX_DEADLY_ATTACHMENTS:
+                raise self._as_error(end, request)
+            _log.warning("attachment_ended_its_process", number=end.page, detail=end.detail)
+            request = replace(request, unreadable_attachments=unreadable)
+
     def _read_ranges(
         self,
         request: ParseRequest,
@@ -176,10 +237,7 @@ class SubprocessReader:
                 document: dict[str, Any] = outcome["document"]
                 return document
             if "error" in outcome:
-                error = outcome["error"]
-                raise _ERRORS.get(error["code"], DocumentError)(
-                    error["message"], next_step=error["next_step"]
-                )
+                raise _to_error(outcome["error"])
             if outcome.get("more") or end.ended_by is EndedBy.PAUSE:
                 continue
             page = int(outcome.get("bad_page", end.page))
@@ -215,3 +273,12 @@ class SubprocessReader:
         if end.ended_by is EndedBy.CRASH:
             return DamagedFileError(f"parsing {name!r} ended its process ({end.detail})")
         return ParseMemoryError(f"{name!r} needs more memory than {request.memory_bytes} bytes")
+
+
+def _ignore(pages_done: int, page_count: int) -> None:
+    """Take progress and do nothing."""
+
+
+def _to_error(raw: dict[str, str]) -> DocumentError:
+    """Return the error that the process has told."""
+    return _ERRORS.get(raw["code"], DocumentError)(raw["message"], next_step=raw["next_step"])

@@ -19,7 +19,7 @@ from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
-from kb.ports import Embedder, Generator, PromptCounter
+from kb.ports import AttachmentLimits, Embedder, Generator, PromptCounter
 from kb.retrieval import Retriever
 
 if TYPE_CHECKING:
@@ -103,27 +103,31 @@ def build(
 
 def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> IngestPipeline:
     """Wire the ingest pipeline for a worker process; call it after the fork."""
+    from ingest.attachments import AttachmentIntake
     from ingest.chunking import Chunker
     from ingest.page_cache import PageCache
     from ingest.pipeline import IngestPipeline
     from ingest.reader import SubprocessReader
+    from kb.adapters.celery_queue import CeleryIngestQueue
 
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(settings.resolved_database_url)
     catalog.migrate()
     embedder = embedder or build_embedder(settings)
+    files = _build_files(settings)
+    reader = SubprocessReader(
+        timeout_s=settings.parse_timeout_s,
+        memory_bytes=settings.parse_memory_bytes,
+        max_pages=settings.max_pages,
+        ocr=settings.ocr,
+        page_timeout_s=settings.page_timeout_s,
+        max_text_bytes=settings.max_text_bytes,
+        cache=PageCache(_parsed_dir(settings), max_bytes=settings.parse_cache_bytes),
+    )
     return IngestPipeline(
         catalog=catalog,
-        files=_build_files(settings),
-        reader=SubprocessReader(
-            timeout_s=settings.parse_timeout_s,
-            memory_bytes=settings.parse_memory_bytes,
-            max_pages=settings.max_pages,
-            ocr=settings.ocr,
-            page_timeout_s=settings.page_timeout_s,
-            max_text_bytes=settings.max_text_bytes,
-            cache=PageCache(_parsed_dir(settings), max_bytes=settings.parse_cache_bytes),
-        ),
+        files=files,
+        reader=reader,
         embedder=embedder,
         vectors=ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL")),
         lexical=FtsLexicalIndex(settings.data_dir / "lexical.sqlite"),
@@ -132,6 +136,16 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
             max_tokens=min(settings.chunk_tokens, embedder.max_tokens),
             overlap_tokens=settings.chunk_overlap_tokens,
         ),
+        intake=AttachmentIntake(
+            catalog=catalog,
+            files=files,
+            reader=reader,
+            limits=AttachmentLimits(
+                settings.max_attachments, settings.max_attachment_bytes, settings.max_attachments_bytes
+            ),
+            max_depth=settings.attachment_depth,
+        ),
+        queue=CeleryIngestQueue(redis_url=_require(settings.redis_url, "KB_REDIS_URL")),
         passwords=TmpfsPasswords(settings.resolved_secrets_dir),
         lease_s=settings.job_lease_s,
         max_attempts=settings.job_max_attempts,

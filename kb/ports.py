@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -97,6 +97,50 @@ class AttachmentUse:
     size_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class AttachmentLimits:
+    """How much may be taken out of a file; `max_bytes` holds for each attachment."""
+
+    max_count: int
+    max_bytes: int
+    max_total_bytes: int
+
+
+class LeaveReason(StrEnum):
+    """Why an attachment is left where it is."""
+
+    TOO_MANY = "too_many"
+    TOO_LARGE = "too_large"
+    TOO_DEEP = "too_deep"
+    EMPTY = "empty"
+    UNREADABLE = "unreadable"
+    SMALL_PICTURE = "small_picture"
+    CALENDAR = "calendar"
+    SIGNATURE = "signature"
+    DELIVERY = "delivery"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An attachment that was not taken."""
+
+    name: str
+    reason: LeaveReason
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttachments:
+    """What is attached to a file, by clean names that differ from each other.
+
+    `left_out` was beyond a limit or could not be read; `skipped` are parts that are no documents,
+    such as signatures.
+    """
+
+    files: tuple[tuple[str, Path], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    skipped: tuple[LeftOut, ...] = ()
+
+
 class Parser(Protocol):
     """Turns one file of a known format into pages."""
 
@@ -124,6 +168,22 @@ class DocumentReader(Protocol):
         a few seconds after `is_cancelled` turns true. Once `should_pause` turns true it may raise
         `JobPausedError`: never before it has got ahead, and what was read is not read again by the
         next call for the same file.
+        """
+        ...
+
+    def read_attachments(
+        self,
+        path: Path,
+        *,
+        name: str,
+        password: str | None,
+        limits: AttachmentLimits,
+        folder: Path,
+        is_cancelled: Callable[[], bool],
+    ) -> FoundAttachments:
+        """Write what is attached to new files in `folder`, whose names have nothing to do with theirs.
+
+        What is attached to attachments stays in them. Raises like `read`.
         """
         ...
 

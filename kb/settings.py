@@ -109,6 +109,18 @@ class Settings(BaseSettings):
     parse_memory_bytes: int = Field(
         2 * 1024**3, ge=256 * 1024**2, description="Memory limit of the parser's process."
     )
+    max_attachments: int = Field(
+        100, ge=0, description="Most attached or embedded files that an upload brings along, at all levels."
+    )
+    max_attachment_bytes: int = Field(
+        64 * 1024**2, ge=0, description="Largest attached or embedded file that is read."
+    )
+    max_attachments_bytes: int = Field(
+        512 * 1024**2, ge=0, description="Most bytes of all files that an upload brings along."
+    )
+    attachment_depth: int = Field(
+        3, ge=0, le=10, description="Levels of attachments that are read: 1 is what is attached to uploads."
+    )
     ocr: bool = Field(True, description="Read pages without text by OCR.")
     secrets_dir: Path | None = Field(
         None,

@@ -156,13 +156,18 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """What a parser found in one file. `warnings` concern the document as a whole."""
+    """What a parser found in one file.
+
+    `warnings` concern the document as a whole. `attachment_count` says how many files are attached to
+    it or embedded in it; they are not read with it.
+    """
 
     pages: tuple[Page, ...]
     media_type: str
     title: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    attachment_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

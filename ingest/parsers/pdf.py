@@ -108,8 +108,13 @@ class PdfSource:
             media_type=PDF,
             title=title if _is_title(title, self._name) else find_title(pages),
             metadata=metadata,
-            warnings=tuple(_document_warnings(self._document, contents)),
+            warnings=tuple(_document_warnings(contents)),
+            attachment_count=self._attachment_count,
         )
+
+    @property
+    def _attachment_count(self) -> int:
+        return max(int(self._document.count_attachments()), 0)
 
     def _refuse(self, contents: Sequence[PageContent]) -> None:
         name = self._name
@@ -118,6 +123,8 @@ class PdfSource:
             raise DamagedFileError(f"no page of {name!r} can be read")
         if "garbled_text" in codes:
             raise GarbledTextError(f"the text of {name!r} is undecodable and OCR read nothing")
+        if self._attachment_count:
+            return  # a cover for the files in it
         if not self._reads_pictures and "page_without_text" in codes:
             raise NoTextFoundError(
                 f"{name!r} holds pictures only and OCR is switched off",
@@ -183,7 +190,7 @@ def _is_title(title: str, name: str) -> bool:
     )
 
 
-def _document_warnings(document: Any, contents: Sequence[PageContent]) -> Iterator[str]:
+def _document_warnings(contents: Sequence[PageContent]) -> Iterator[str]:
     unread = [content.page_number for content in contents if _has(content, "page_without_text")]
     damaged = [content.page_number for content in contents if _has(content, "page_damaged")]
     garbled = [content.page_number for content in contents if _has(content, "garbled_text")]
@@ -196,9 +203,6 @@ def _document_warnings(document: Any, contents: Sequence[PageContent]) -> Iterat
         yield f"garbled_text: the text of page(s) {_ranges(garbled)} is undecodable"
     if doubtful:
         yield f"undecodable_characters: some characters on page(s) {_ranges(doubtful)} may be wrong"
-    attached = max(document.count_attachments(), 0)
-    if attached:
-        yield f"attachments_not_read: {attached} embedded file(s) were not read"
 
 
 def _has(content: PageContent, code: str) -> bool:

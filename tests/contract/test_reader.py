@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import signal
 import subprocess
 import sys
 import threading
+import zlib
+from email.message import EmailMessage
 from pathlib import Path
 
 import psutil
 import pytest
+from pypdf import PdfWriter
+from pypdf.generic import NameObject
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
@@ -30,8 +35,9 @@ from kb.errors import (
     TooManyPagesError,
     UnsupportedFormatError,
 )
+from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut
 from kb.types import ParsedDocument
-from tests.unit.ingest.pdf_samples import PROSE, draw, paragraph
+from tests.unit.ingest.pdf_samples import PROSE, draw, embed, paragraph
 
 MIB = 1024**2
 
@@ -373,3 +379,96 @@ def test_an_encrypted_document_is_given_from_the_cache_to_nobody_without_its_pas
 
     with pytest.raises(PasswordProtectedError):
         read(reader, path, name="m.pdf")
+
+
+# -- what is attached
+
+
+def read_attachments(
+    reader: SubprocessReader,
+    path: Path,
+    *,
+    name: str = "mail.eml",
+    password: str | None = None,
+) -> tuple[dict[str, bytes], FoundAttachments]:
+    folder = path.parent / "attached"
+    folder.mkdir()
+    found = reader.read_attachments(
+        path,
+        name=name,
+        password=password,
+        limits=AttachmentLimits(10, 1000, 10_000),
+        folder=folder,
+        is_cancelled=lambda: False,
+    )
+    assert {path.parent for _, path in found.files} <= {folder}
+    return {own: written.read_bytes() for own, written in found.files}, found
+
+
+def build_mail(**files: bytes) -> bytes:
+    message = EmailMessage()
+    message["Subject"] = "Files"
+    for name, content in files.items():
+        message.add_attachment(content, "application", "octet-stream", filename=f"../{name}.bin")
+    return message.as_bytes()
+
+
+def test_attachments_come_out_of_their_process(tmp_path: Path) -> None:
+    path = save(tmp_path, build_mail(a=b"one", b=b"2" * 1001))
+
+    taken, found = read_attachments(make_reader(), path)
+
+    assert taken == {"a.bin": b"one"}
+    assert found.left_out == (LeftOut("b.bin", LeaveReason.TOO_LARGE),)
+    assert not (tmp_path / "a.bin").exists()
+
+
+def test_a_document_that_is_kept_remembers_that_files_are_attached(tmp_path: Path, pdf: bytes) -> None:
+    path = save(tmp_path, embed(pdf, {"a.txt": b"one"}))
+    reader = make_reader(cache=PageCache(tmp_path / "cache", max_bytes=10**9))
+
+    counts = [read(reader, path, name="m.pdf").attachment_count for _ in range(2)]
+
+    assert counts == [1, 1]
+    assert read_attachments(reader, path, name="m.pdf")[0] == {"a.txt": b"one"}
+
+
+def test_files_in_a_locked_pdf_need_its_password(tmp_path: Path, pdf: bytes) -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(embed(pdf, {"a.txt": b"one"})))
+    writer.encrypt("secret", algorithm="AES-256")
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    path = save(tmp_path, buffer.getvalue())
+
+    taken, _ = read_attachments(make_reader(), path, name="m.pdf", password="secret")
+
+    assert taken == {"a.txt": b"one"}
+
+
+def test_an_attachment_that_needs_too_much_memory_ends_only_its_process(tmp_path: Path, pdf: bytes) -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(embed(pdf, {"a.txt": b"one", "z.txt": b"two"})))
+    stream = writer.add_attachment("bomb.txt", b"")._embedded_file
+    stream[NameObject("/Filter")] = NameObject("/FlateDecode")
+    stream._data = zlib.compress(bytes(700 * MIB), 1)
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    path = save(tmp_path, buffer.getvalue())
+
+    taken, found = read_attachments(make_reader(memory_bytes=256 * MIB), path, name="m.pdf")
+
+    assert taken == {"a.txt": b"one", "z.txt": b"two"}
+    assert found.left_out == (LeftOut("bomb.txt", LeaveReason.UNREADABLE),)
+
+
+def test_taking_attachments_out_stops_when_the_job_is_cancelled(tmp_path: Path) -> None:
+    path = save(tmp_path, build_mail(a=b"one"))
+
+    with pytest.raises(JobCancelledError):
+        make_reader().read_attachments(
+            path,
+            name="mail.eml",
+            password=None,
+            limits=AttachmentLimits(10, 1000, 10_000),
+            folder=tmp_path,
+            is_cancelled=lambda: True,
+        )

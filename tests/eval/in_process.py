@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ingest.attachments import AttachmentIntake
 from ingest.chunking import Chunker
 from ingest.pipeline import IngestPipeline
 from ingest.reader import SubprocessReader
@@ -23,7 +24,7 @@ from kb.adapters.st_embedder import SentenceTransformersEmbedder
 from kb.answering import Answerer
 from kb.errors import JobPausedError
 from kb.library import Library
-from kb.ports import Embedder, Generator, PromptCounter, VectorStore
+from kb.ports import AttachmentLimits, Embedder, Generator, PromptCounter, VectorStore
 from kb.retrieval import Retriever
 from kb.settings import Settings
 from kb.types import Citation, Collection
@@ -104,6 +105,12 @@ def open_workbench(folder: Path, *, embedder: Embedder, vectors: VectorStore | N
     vectors = vectors or MemoryStore()
     queue = MemoryIngestQueue(live_workers=1)
     passwords = MemoryPasswords()
+    reader = SubprocessReader(
+        timeout_s=300,
+        memory_bytes=get_default("parse_memory_bytes"),
+        max_pages=get_default("max_pages"),
+        ocr=True,
+    )
     return Workbench(
         catalog=catalog,
         lexical=lexical,
@@ -130,12 +137,7 @@ def open_workbench(folder: Path, *, embedder: Embedder, vectors: VectorStore | N
         pipeline=IngestPipeline(
             catalog=catalog,
             files=files,
-            reader=SubprocessReader(
-                timeout_s=300,
-                memory_bytes=get_default("parse_memory_bytes"),
-                max_pages=get_default("max_pages"),
-                ocr=True,
-            ),
+            reader=reader,
             embedder=embedder,
             vectors=vectors,
             lexical=lexical,
@@ -144,6 +146,18 @@ def open_workbench(folder: Path, *, embedder: Embedder, vectors: VectorStore | N
                 max_tokens=min(get_default("chunk_tokens"), embedder.max_tokens),
                 overlap_tokens=get_default("chunk_overlap_tokens"),
             ),
+            intake=AttachmentIntake(
+                catalog=catalog,
+                files=files,
+                reader=reader,
+                limits=AttachmentLimits(
+                    get_default("max_attachments"),
+                    get_default("max_attachment_bytes"),
+                    get_default("max_attachments_bytes"),
+                ),
+                max_depth=get_default("attachment_depth"),
+            ),
+            queue=queue,
             passwords=passwords,
             lease_s=60,
             max_attempts=1,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import pypdfium2
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.pdfencrypt import StandardEncryption
@@ -40,6 +41,17 @@ def draw(
         page(canvas)
         canvas.showPage()
     canvas.save()
+    return buffer.getvalue()
+
+
+def embed(data: bytes, files: Mapping[str, bytes]) -> bytes:
+    """Return the PDF with files embedded in it."""
+    document = pypdfium2.PdfDocument(data)
+    for name, content in files.items():
+        document.new_attachment(name).set_data(content)
+    buffer = io.BytesIO()
+    document.save(buffer)
+    document.close()
     return buffer.getvalue()
 
 

@@ -21,6 +21,7 @@ from tests.unit.ingest.pdf_samples import (
     SONG,
     WIDTH,
     draw,
+    embed,
     paragraph,
     picture,
     ruled_table,
@@ -395,18 +396,21 @@ def test_a_scan_with_a_stamp_is_read_whole(tmp_path: Path) -> None:
     assert "COPY 3" in read.text
 
 
-def test_attachments_are_named_in_a_warning(tmp_path: Path) -> None:
-    import pypdfium2
+def test_embedded_files_are_counted(tmp_path: Path) -> None:
+    data = embed(draw(lambda canvas: paragraph(canvas, 72, 100, PROSE)), {"a.txt": b"a", "b.txt": b"b"})
 
-    document = pypdfium2.PdfDocument(draw(lambda canvas: paragraph(canvas, 72, 100, PROSE)))
-    document.new_attachment("notes.txt").set_data(b"hello")
-    buffer = io.BytesIO()
-    document.save(buffer)
-    document.close()
+    parsed = parse(tmp_path, data, PDF)
 
-    assert parse(tmp_path, buffer.getvalue(), PDF).warnings == (
-        "attachments_not_read: 1 embedded file(s) were not read",
-    )
+    assert (parsed.attachment_count, parsed.warnings) == (2, ())
+
+
+def test_an_empty_page_is_a_cover_if_files_are_embedded(tmp_path: Path) -> None:
+    data = embed(draw(lambda canvas: canvas.rect(10, 10, 50, 50)), {"a.txt": b"a"})
+
+    parsed = parse(tmp_path, data, PDF)
+
+    assert [page.text for page in parsed.pages] == [""]
+    assert parsed.attachment_count == 1
 
 
 def test_blocks_have_boxes(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import io
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from ingest.attachments import AttachmentIntake
 from ingest.chunking import Chunker
 from ingest.pipeline import IngestPipeline
 from kb.adapters.memory_passwords import MemoryPasswords
@@ -22,12 +23,24 @@ from kb.errors import (
     BackendError,
     CatalogUnavailableError,
     DamagedFileError,
+    DocumentError,
     JobCancelledError,
     JobPausedError,
     LexicalIndexUnavailableError,
     VectorStoreUnavailableError,
 )
-from kb.ports import Attachment, LexicalEntry, PageProgress, StoredFile, VectorRecord, Vectors
+from kb.ports import (
+    Attachment,
+    AttachmentLimits,
+    FoundAttachments,
+    LeaveReason,
+    LeftOut,
+    LexicalEntry,
+    PageProgress,
+    StoredFile,
+    VectorRecord,
+    Vectors,
+)
 from kb.types import (
     Collection,
     Document,
@@ -42,6 +55,7 @@ from kb.types import (
     TextSource,
 )
 from tests.service import wait_until
+from tests.unit.fakes import FakeQueue
 
 TEXT = "\n\n".join(f"Step {n}: " + "check the pump. " * n for n in range(1, 9))
 SECRET = "the formula is 42"
@@ -54,11 +68,20 @@ def now() -> datetime:
 class FakeFiles:
     """Nothing is on disk: the path is the hash."""
 
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+        self.lost: set[str] = set()
+
     def save(self, stream: BinaryIO, *, max_bytes: int) -> StoredFile:
         content = stream.read(max_bytes)
-        return StoredFile(hashlib.sha256(content).hexdigest(), len(content))
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.kept.add(sha256)
+        return StoredFile(sha256, len(content))
 
     def get_path(self, sha256: str) -> Path:
+        if sha256 in self.lost:
+            self.lost.remove(sha256)
+            raise DamagedFileError("the bytes are gone")
         return Path(sha256)
 
     def delete(self, sha256: str) -> None: ...
@@ -76,6 +99,10 @@ class FakeReader:
         self.reads: list[tuple[Path, str]] = []
         self.passwords: list[str | None] = []
         self.pauses = 0
+        self.attached: dict[str, bytes] | DocumentError = {}
+        self.left_out: tuple[LeftOut, ...] = ()
+        self.skipped: tuple[LeftOut, ...] = ()
+        self.limits: list[AttachmentLimits] = []
 
     def read(
         self,
@@ -98,6 +125,24 @@ class FakeReader:
             raise JobCancelledError("told to stop")
         progress(2, 2)
         return self.parsed
+
+    def read_attachments(
+        self,
+        path: Path,
+        *,
+        name: str,
+        password: str | None,
+        limits: AttachmentLimits,
+        folder: Path,
+        is_cancelled: Callable[[], bool],
+    ) -> FoundAttachments:
+        self.limits.append(limits)
+        if isinstance(self.attached, DocumentError):
+            raise self.attached
+        for index, content in enumerate(self.attached.values()):
+            (folder / str(index)).write_bytes(content)
+        files = tuple((own, folder / str(index)) for index, own in enumerate(self.attached))
+        return FoundAttachments(files, left_out=self.left_out, skipped=self.skipped)
 
 
 class FakeEmbedder:
@@ -279,6 +324,7 @@ class Workbench:
     vectors: FakeVectors = field(default_factory=FakeVectors)
     lexical: FakeLexical = field(default_factory=FakeLexical)
     passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
+    queue: FakeQueue = field(default_factory=FakeQueue)
 
     def register(self, name: str = "pump.txt", content: bytes = b"pump") -> Job:
         stored = self.files.save(io.BytesIO(content), max_bytes=100)
@@ -308,6 +354,14 @@ class Workbench:
             vectors=self.vectors,
             lexical=self.lexical,
             chunker=chunker,
+            intake=AttachmentIntake(
+                catalog=self.catalog,
+                files=self.files,
+                reader=self.reader,
+                limits=AttachmentLimits(max_count=5, max_bytes=50, max_total_bytes=100),
+                max_depth=2,
+            ),
+            queue=self.queue,
             passwords=self.passwords,
             lease_s=lease_s,
             max_attempts=max_attempts,
@@ -319,6 +373,9 @@ class Workbench:
 
     def delete(self, job: Job) -> None:
         self.catalog.begin_delete(job.collection_id, job.document_id)
+
+    def list_attached(self, job: Job) -> list[Document]:
+        return self.catalog.list_documents(self.collection.id, parent_id=job.document_id)
 
     def get(self, job: Job) -> Document:
         return self.catalog.get_document(job.collection_id, job.document_id)
@@ -815,3 +872,167 @@ def test_a_catalog_that_cannot_say_who_waits_does_not_end_the_work(bench: Workbe
     bench.run(job, pause_after_s=0)
 
     assert bench.get(job).state is DocumentState.READY
+
+
+# -- what came attached
+
+
+def with_attachments(bench: Workbench, **contents: bytes) -> Job:
+    """Register a mail in which these files are found."""
+    bench.reader.parsed = replace(bench.reader.parsed, attachment_count=len(contents))
+    bench.reader.attached = {f"{name}.txt": content for name, content in contents.items()}
+    return bench.register("mail.eml")
+
+
+def test_what_came_attached_is_registered_and_queued(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first", b=b"second")
+
+    bench.run(job)
+
+    attached = bench.list_attached(job)
+    assert [item.name for item in attached] == ["mail.eml › a.txt", "mail.eml › b.txt"]
+    assert bench.queue.submitted == [item.job_id for item in attached]
+    assert {item.sha256 for item in attached} <= bench.files.kept
+    assert bench.get(job).state is DocumentState.READY
+
+
+def test_with_the_queue_down_attachments_wait_for_a_sweep(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.queue.down = True
+
+    bench.run(job)
+
+    (attached,) = bench.list_attached(job)
+    assert bench.get(job).state is DocumentState.READY
+    later = now() + timedelta(minutes=1)
+    assert bench.catalog.list_stalled_jobs(now=later) == [attached.job_id]
+
+
+def test_a_job_that_fails_before_its_end_registers_its_attachments_once(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.catalog.outages["activate"] = 1
+    with pytest.raises(CatalogUnavailableError):
+        bench.run(job)
+    assert bench.list_attached(job) == []
+
+    bench.run(job)
+    bench.run(job)
+
+    assert len(bench.list_attached(job)) == 1
+    assert len(bench.queue.submitted) == 1
+
+
+def test_bytes_that_a_deletion_took_away_are_stored_again(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.files.lost.add(hashlib.sha256(b"first").hexdigest())
+    with pytest.raises(BackendError):
+        bench.run(job)
+    assert bench.list_attached(job) == []
+
+    bench.run(job)
+
+    assert len(bench.list_attached(job)) == 1
+
+
+def test_a_cancelled_job_leaves_the_bytes_of_its_attachments_to_be_removed(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.catalog.before["activate"] = lambda: bench.catalog.cancel_job(job.id, now=now())
+
+    bench.run(job)
+
+    assert bench.get(job).state is DocumentState.CANCELLED
+    assert bench.catalog.list_orphaned_files() == [hashlib.sha256(b"first").hexdigest()]
+
+
+def test_what_is_not_taken_is_named_in_warnings(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.reader.left_out = (
+        LeftOut("big.zip", LeaveReason.TOO_LARGE),
+        LeftOut("one.pdf", LeaveReason.TOO_MANY),
+        LeftOut("huge.zip", LeaveReason.TOO_LARGE),
+    )
+    bench.reader.skipped = (LeftOut("logo.png", LeaveReason.SMALL_PICTURE),)
+
+    bench.run(job)
+
+    warnings = {warning.code: warning.message for warning in bench.get(job).warnings}
+    assert warnings == {
+        "attachments_not_read": "not read: big.zip, huge.zip (too large); one.pdf (too many)",
+        "attachments_skipped": "not taken for documents: logo.png (small picture in the text)",
+    }
+    assert len(bench.list_attached(job)) == 1
+
+
+def test_many_names_are_not_all_listed(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.reader.left_out = tuple(LeftOut(f"{n}.pdf", LeaveReason.TOO_MANY) for n in range(30))
+
+    bench.run(job)
+
+    (warning,) = bench.get(job).warnings
+    assert warning.message.endswith("19.pdf and 10 more (too many)")
+
+
+def test_a_document_is_ready_even_if_nothing_can_be_taken_out_of_it(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.reader.attached = DamagedFileError("it ended its process")
+
+    bench.run(job)
+
+    document = bench.get(job)
+    assert document.state is DocumentState.READY_WITH_WARNINGS
+    assert [warning.code for warning in document.warnings] == ["attachments_not_read"]
+    assert "it ended its process" in document.warnings[0].message
+
+
+def test_limits_hold_for_all_that_an_upload_brings_along(bench: Workbench) -> None:
+    top = with_attachments(bench, inner=b"a mail", a=b"first")
+    bench.run(top)
+    inner = next(item for item in bench.list_attached(top) if "inner" in item.name)
+    bench.reader.attached = {"leaf.txt": b"leaf"}
+
+    bench.run(bench.catalog.get_job(inner.job_id))
+
+    (leaf,) = bench.list_attached(bench.catalog.get_job(inner.job_id))
+    assert leaf.name == "mail.eml › inner.txt › leaf.txt"
+    assert bench.reader.limits == [AttachmentLimits(5, 50, 100), AttachmentLimits(3, 50, 100 - 11)]
+
+
+def test_what_is_attached_too_deep_is_only_named(bench: Workbench) -> None:
+    job = with_attachments(bench, inner=b"one")
+    bench.run(job)
+    for content in (b"two", b"three"):
+        (inner,) = bench.list_attached(job)
+        bench.reader.attached = {"inner.txt": content}
+        job = bench.catalog.get_job(inner.job_id)
+        if content == b"three":
+            bench.reader.attached = {}
+            bench.reader.left_out = (LeftOut("deep.pdf", LeaveReason.TOO_MANY),)
+        bench.run(job)
+
+    assert bench.reader.limits[-1] == AttachmentLimits(0, 0, 0)
+    (warning,) = bench.get(job).warnings
+    assert warning.message == "not read: deep.pdf (attached to attachments, too deep)"
+
+
+def test_a_document_without_text_is_ready_if_something_is_attached(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.reader.parsed = ParsedDocument((Page(1, ""),), "application/pdf", attachment_count=1)
+
+    bench.run(job)
+
+    document = bench.get(job)
+    assert (document.state, document.chunk_count) == (DocumentState.READY, 0)
+    assert len(bench.list_attached(job)) == 1
+
+
+def test_a_document_without_text_fails_if_nothing_of_its_attachments_is_taken(bench: Workbench) -> None:
+    job = with_attachments(bench, a=b"first")
+    bench.reader.parsed = ParsedDocument((Page(1, ""),), "application/pdf", attachment_count=1)
+    bench.reader.attached = {}
+
+    bench.run(job)
+
+    error = bench.get(job).error
+    assert error is not None
+    assert error.code == "no_text_found"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -239,10 +240,33 @@ def test_mail_has_subject_people_body_and_names_its_attachments(tmp_path: Path) 
         "From: 王工 <wang@plant>",
         "To: all@plant",
         "Date: Mon, 06 May 2024 08:00:00 +0800",
+        "Attachments: log.txt",
         "请换油",
     ]
     assert parsed.title == "Oil ☸"
-    assert parsed.warnings == ("attachments_not_read: 1 attached file(s) were not read: log.txt",)
+    assert (parsed.warnings, parsed.attachment_count) == ((), 1)
+
+
+def test_mail_without_a_word_is_read_if_something_is_attached(tmp_path: Path) -> None:
+    mail = EmailMessage()
+    mail.add_attachment(b"%PDF-", "application", "pdf", filename="扫描.pdf")
+
+    parsed = parse(tmp_path, mail.as_bytes(), EMAIL)
+
+    assert texts(parsed.pages[0])[-1] == "Attachments: 扫描.pdf"
+    assert parsed.attachment_count == 1
+
+
+def test_texts_beside_the_body_are_read_and_other_forms_of_it_are_not(tmp_path: Path) -> None:
+    mail = EmailMessage()
+    mail.set_content("Drain the oil.")
+    mail.add_alternative("<p>Drain the oil!</p>", subtype="html")
+    mail.add_attachment("This list is moderated.", disposition="inline")
+
+    parsed = parse(tmp_path, mail.as_bytes(), EMAIL)
+
+    assert texts(parsed.pages[0]) == ["Drain the oil.", "This list is moderated."]
+    assert parsed.attachment_count == 0
 
 
 def test_mail_without_content_is_refused(tmp_path: Path) -> None:
