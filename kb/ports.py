@@ -320,6 +320,10 @@ class IngestQueue(Protocol):
         """Queue the job; submitting it twice is harmless."""
         ...
 
+    def count_waiting(self) -> int:
+        """Return how many submitted jobs no worker has taken yet."""
+        ...
+
     def get_live_workers(self) -> int:
         """Return how many workers answered within a second."""
         ...
@@ -553,8 +557,11 @@ class Catalog(Protocol):
         """
         ...
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
-        """Return jobs that are queued or running with no live lease and untouched for 30 s."""
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
+        """Return jobs that are queued or running with no live lease and untouched for 30 s.
+
+        With `begun_only` only the running ones: those whose worker is gone.
+        """
         ...
 
     def ping(self) -> str:

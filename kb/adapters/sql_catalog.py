@@ -253,6 +253,6 @@ class SqlCatalog:
         with self._database.write() as c:
             return jobs.retry_job(c, job_id, now=now)
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
         with self._database.write() as c:
-            return jobs.list_stalled_jobs(c, now=now, limit=limit)
+            return jobs.list_stalled_jobs(c, now=now, begun_only=begun_only, limit=limit)

@@ -1028,6 +1028,7 @@ def test_stalled_jobs_are_those_that_nobody_holds_or_touched(
     assert catalog.list_stalled_jobs(now=after(30)) == [waiting.id]
     assert sorted(catalog.list_stalled_jobs(now=after(LEASE_S))) == sorted([waiting.id, dead.id])
     assert len(catalog.list_stalled_jobs(now=after(1000), limit=2)) == 2
+    assert catalog.list_stalled_jobs(now=after(LEASE_S), begun_only=True) == [dead.id]
 
 
 # -- cancelling

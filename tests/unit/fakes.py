@@ -329,10 +329,11 @@ class FakeCatalog(Switch):
             raise JobStateError(f"job {job_id!r} is not failed or cancelled")
         return self._end(job_id, JobState.QUEUED, DocumentState.QUEUED)
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
         self.check()
+        states = [JobState.RUNNING] if begun_only else [JobState.QUEUED, JobState.RUNNING]
         old = now - timedelta(seconds=30)
-        return [j.id for j in self.jobs.values() if not j.state.is_terminal and j.updated_at < old][:limit]
+        return [j.id for j in self.jobs.values() if j.state in states and j.updated_at < old][:limit]
 
     def ping(self) -> str:
         self.check()
@@ -381,19 +382,24 @@ class FakeFiles:
 
 
 class FakeQueue(Switch):
-    """Remembers what was submitted; `workers` is what `get_live_workers` says."""
+    """Remembers what was submitted; `waiting` and `workers` are what it says when asked."""
 
     error = QueueUnavailableError
 
     def __init__(self) -> None:
         super().__init__()
         self.submitted: list[str] = []
+        self.waiting = 0
         self.workers = 1
         self.worker_probes = 0
 
     def submit(self, job_id: str) -> None:
         self.check()
         self.submitted.append(job_id)
+
+    def count_waiting(self) -> int:
+        self.check()
+        return self.waiting
 
     def get_live_workers(self) -> int:
         self.worker_probes += 1
