@@ -557,6 +557,14 @@ class Catalog(Protocol):
         """
         ...
 
+    def count_documents(self) -> dict[DocumentState, int]:
+        """Return how many documents of all collections are in each state; a state without any may lack."""
+        ...
+
+    def count_jobs(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state; a state without any may lack."""
+        ...
+
     def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
         """Return jobs that are queued or running with no live lease and untouched for 30 s.
 

@@ -100,6 +100,12 @@ def list_documents(
     return [read_document(row) for row in rows]
 
 
+def count_documents(c: sa.Connection) -> dict[DocumentState, int]:
+    """Count by state."""
+    rows = c.execute(sa.select(documents.c.state, sa.func.count()).group_by(documents.c.state))
+    return {DocumentState(state): count for state, count in rows}
+
+
 def remove_document(c: sa.Connection, row: Row) -> str | None:
     """Delete the document with its jobs, pages and chunks; returns its sha256 if nobody needs it."""
     collection_id, document_id = row["collection_id"], row["id"]

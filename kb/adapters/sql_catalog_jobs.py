@@ -120,6 +120,12 @@ def list_jobs(
     return [read_job(row) for row in rows]
 
 
+def count_jobs(c: sa.Connection) -> dict[JobState, int]:
+    """Count by state."""
+    rows = c.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
+    return {JobState(state): count for state, count in rows}
+
+
 def list_stalled_jobs(c: sa.Connection, *, now: datetime, begun_only: bool, limit: int) -> list[str]:
     """Select what nobody works on, oldest first; workers that are gone write no more garbage."""
     release_expired_garbage(c, now=now)

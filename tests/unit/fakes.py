@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -328,6 +329,14 @@ class FakeCatalog(Switch):
         if self.get_job(job_id).state not in (JobState.FAILED, JobState.CANCELLED):
             raise JobStateError(f"job {job_id!r} is not failed or cancelled")
         return self._end(job_id, JobState.QUEUED, DocumentState.QUEUED)
+
+    def count_documents(self) -> dict[DocumentState, int]:
+        self.check()
+        return dict(Counter(document.state for document in self.documents.values()))
+
+    def count_jobs(self) -> dict[JobState, int]:
+        self.check()
+        return dict(Counter(job.state for job in self.jobs.values()))
 
     def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
         self.check()
