@@ -51,7 +51,8 @@ _EMPTY_LEAD_IN = re.compile(
 )
 _CLAUSE = re.compile(r"[,，;；。.!！?？\n]+")
 _RESTATED = 0.8
-_TAIL = re.compile(r"[\s。！？!?.;；]*$")
+_TAIL = re.compile(r"[ \t]*(?P<kept>[\s。！？!?.;；]*)$")
+"""The end of a sentence; blanks before its punctuation are what a marker left behind."""
 
 
 @dataclass(frozen=True)
@@ -442,6 +443,6 @@ def _keeps_negations(body: str, support: _Support, *, foreign: bool) -> bool:
 def _place_markers(body: str, markers: str) -> str:
     """Put the markers before the final punctuation, after a space in text that has spaces."""
     tail = _TAIL.search(body)
-    end = tail.start() if tail else len(body)
+    end, kept = (tail.start(), tail["kept"]) if tail else (len(body), "")
     gap = " " if body[end - 1 : end].isascii() and detect_language(body) == "en" else ""
-    return f"{body[:end]}{gap}{markers}{body[end:]}"
+    return f"{body[:end]}{gap}{markers}{kept}"

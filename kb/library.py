@@ -284,7 +284,11 @@ class Library:
                 self._passwords.forget(job_id)
 
     def _resubmit_stalled(self) -> None:
-        stalled = self._catalog.list_stalled_jobs(now=self._clock(), limit=_SWEEP_LIMIT)
+        # while jobs wait for a worker, those that have not begun are most likely among them
+        begun_only = self._queue.count_waiting() > 0
+        stalled = self._catalog.list_stalled_jobs(
+            now=self._clock(), begun_only=begun_only, limit=_SWEEP_LIMIT
+        )
         for job_id in stalled:
             self._queue.submit(job_id)
         if stalled:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,11 +23,10 @@ from prometheus_client.registry import Collector
 
 from kb.errors import BackendError
 from kb.ports import Catalog
-from kb.types import Answer, Document, DocumentState, GenerationEvent, JobState
+from kb.types import Answer, DocumentState, GenerationEvent, JobState
 
 _FAST_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SLOW_S: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300)
-_PAGE: Final = 500
 _CATALOG_AGE_S: Final = 15.0
 
 
@@ -135,14 +133,6 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _HasId(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-_Item = TypeVar("_Item", bound=_HasId)
-
-
 class _CatalogCollector(Collector):
     """Counts what the catalog holds; keeps the last count for some seconds."""
 
@@ -169,38 +159,13 @@ class _CatalogCollector(Collector):
         documents = GaugeMetricFamily("kb_documents", "Documents by state.", labels=("state",))
         jobs = GaugeMetricFamily("kb_jobs", "Jobs by state.", labels=("state",))
         try:
-            tally = self._tally_documents()
-            for state in DocumentState:
-                documents.add_metric((state.value,), tally[state])
-            for job_state in JobState:
-                jobs.add_metric((job_state.value,), self._count_jobs(job_state))
+            document_counts, job_counts = self._catalog.count_documents(), self._catalog.count_jobs()
         except BackendError:
             up.add_metric((), 0)
             return [up]
+        for state in DocumentState:
+            documents.add_metric((state.value,), document_counts.get(state, 0))
+        for job_state in JobState:
+            jobs.add_metric((job_state.value,), job_counts.get(job_state, 0))
         up.add_metric((), 1)
         return [up, documents, jobs]
-
-    def _tally_documents(self) -> Tally[DocumentState]:
-        tally: Tally[DocumentState] = Tally()
-        for collection in self._catalog.list_collections():
-
-            def read(after: str | None, collection_id: str = collection.id) -> list[Document]:
-                return self._catalog.list_documents(collection_id, limit=_PAGE, after=after)
-
-            tally.update(document.state for document in _iter_pages(read))
-        return tally
-
-    def _count_jobs(self, state: JobState) -> int:
-        pages = _iter_pages(lambda after: self._catalog.list_jobs(state=state, limit=_PAGE, after=after))
-        return sum(1 for _ in pages)
-
-
-def _iter_pages(read: Callable[[str | None], list[_Item]]) -> Iterator[_Item]:
-    """Yield what all pages hold; `read` takes the id of the last item of the former page."""
-    after: str | None = None
-    while True:
-        page = read(after)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].id

@@ -410,6 +410,10 @@ class IngestQueue(Protocol):
         """Queue the job; submitting it twice is harmless."""
         ...
 
+    def count_waiting(self) -> int:
+        """Return how many submitted jobs no worker has taken yet."""
+        ...
+
     def get_live_workers(self) -> int:
         """Return how many workers answered within a second."""
         ...
@@ -670,8 +674,19 @@ class Catalog(Protocol):
         """
         ...
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
-        """Return jobs that are queued or running with no live lease and untouched for 30 s."""
+    def count_documents(self) -> dict[DocumentState, int]:
+        """Return how many documents of all collections are in each state; a state without any may lack."""
+        ...
+
+    def count_jobs(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state; a state without any may lack."""
+        ...
+
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
+        """Return jobs that are queued or running with no live lease and untouched for 30 s.
+
+        With `begun_only` only the running ones: those whose worker is gone.
+        """
         ...
 
     def ping(self) -> str:

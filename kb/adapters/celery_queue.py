@@ -49,6 +49,10 @@ class CeleryIngestQueue:
         with _as_queue_error():
             self._app.send_task(INGEST_TASK, kwargs={"job_id": job_id}, retry=True, retry_policy=policy)
 
+    def count_waiting(self) -> int:
+        with _as_queue_error(), self._app.connection_for_write() as connection:
+            return int(connection.default_channel.queue_declare(INGEST_TASK).message_count)
+
     def get_live_workers(self) -> int:
         with _as_queue_error():
             return len(self._app.control.ping(timeout=_REPLY_S))

@@ -25,6 +25,10 @@ class MemoryIngestQueue:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
+    def count_waiting(self) -> int:
+        with self._lock:
+            return len(self._waiting)
+
     def get_live_workers(self) -> int:
         return self._live_workers
 

@@ -275,6 +275,15 @@ class SqlCatalog:
         with self._database.write() as c:
             return jobs.retry_job(c, job_id, now=now)
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
         with self._database.write() as c:
-            return jobs.list_stalled_jobs(c, now=now, limit=limit)
+            return jobs.list_stalled_jobs(c, now=now, begun_only=begun_only, limit=limit)
+
+    # -- counts
+    def count_documents(self) -> dict[DocumentState, int]:
+        with self._database.read() as c:
+            return documents.count_documents(c)
+
+    def count_jobs(self) -> dict[JobState, int]:
+        with self._database.read() as c:
+            return jobs.count_jobs(c)

@@ -154,6 +154,12 @@ def list_documents(
     return [read_document(row) for row in rows]
 
 
+def count_documents(c: sa.Connection) -> dict[DocumentState, int]:
+    """Count by state."""
+    rows = c.execute(sa.select(documents.c.state, sa.func.count()).group_by(documents.c.state))
+    return {DocumentState(state): count for state, count in rows}
+
+
 def replace_namesakes(c: sa.Connection, row: Row, *, generation: int) -> None:
     """Take away what was uploaded under the same name before `generation` of this upload.
 

@@ -120,14 +120,21 @@ def list_jobs(
     return [read_job(row) for row in rows]
 
 
-def list_stalled_jobs(c: sa.Connection, *, now: datetime, limit: int) -> list[str]:
+def count_jobs(c: sa.Connection) -> dict[JobState, int]:
+    """Count by state."""
+    rows = c.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
+    return {JobState(state): count for state, count in rows}
+
+
+def list_stalled_jobs(c: sa.Connection, *, now: datetime, begun_only: bool, limit: int) -> list[str]:
     """Select what nobody works on, oldest first; workers that are gone write no more garbage."""
     release_expired_garbage(c, now=now)
+    states = [JobState.RUNNING] if begun_only else [JobState.QUEUED, JobState.RUNNING]
     return list(
         c.scalars(
             sa.select(jobs.c.id)
             .where(
-                jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING]),
+                jobs.c.state.in_(states),
                 jobs.c.updated_at <= now - _STALLED_AFTER,
                 sa.or_(jobs.c.lease_until.is_(None), jobs.c.lease_until <= now),
             )

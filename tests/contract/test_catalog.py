@@ -1028,6 +1028,18 @@ def test_stalled_jobs_are_those_that_nobody_holds_or_touched(
     assert catalog.list_stalled_jobs(now=after(30)) == [waiting.id]
     assert sorted(catalog.list_stalled_jobs(now=after(LEASE_S))) == sorted([waiting.id, dead.id])
     assert len(catalog.list_stalled_jobs(now=after(1000), limit=2)) == 2
+    assert catalog.list_stalled_jobs(now=after(LEASE_S), begun_only=True) == [dead.id]
+
+
+def test_documents_and_jobs_are_counted_by_state(catalog: Catalog, collection: Collection) -> None:
+    assert catalog.count_documents() == {}
+    assert catalog.count_jobs() == {}
+    for name in ("one", "two", "three"):
+        register(catalog, collection, name, name=name)
+    ingest(catalog, get_job(register(catalog, collection, "done", name="done")))
+
+    assert catalog.count_documents() == {DocumentState.QUEUED: 3, DocumentState.READY: 1}
+    assert catalog.count_jobs() == {JobState.QUEUED: 3, JobState.SUCCEEDED: 1}
 
 
 # -- cancelling

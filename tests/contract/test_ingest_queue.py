@@ -140,6 +140,14 @@ def test_jobs_wait_in_the_order_they_were_submitted(opened: Opened) -> None:
     assert opened.read_waiting() == ["j1", "j2", "工单-3"]
 
 
+def test_waiting_jobs_are_counted(opened: Opened) -> None:
+    assert opened.queue.count_waiting() == 0
+    for job_id in ("j1", "j2", "j3"):
+        opened.queue.submit(job_id)
+
+    assert opened.queue.count_waiting() == 3
+
+
 def test_submitting_twice_raises_nothing(opened: Opened) -> None:
     opened.queue.submit("j1")
     opened.queue.submit("j1")

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -40,6 +42,7 @@ from kb.types import ParsedDocument
 from tests.unit.ingest.pdf_samples import PROSE, draw, embed, paragraph
 
 MIB = 1024**2
+Children = Callable[[], list[psutil.Process]]
 
 
 def make_reader(
@@ -115,8 +118,11 @@ def draw_hanging(*, before: int, after: int) -> bytes:
     return draw(*[good] * before, hang, *[good] * after)
 
 
-def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if child.is_running()]
+@pytest.fixture
+def children() -> Children:
+    """Return what lists the processes begun since; other tests may have left some of their own."""
+    bystanders = frozenset(psutil.Process().children(recursive=True))
+    return lambda: [child for child in psutil.Process().children(recursive=True) if child not in bystanders]
 
 
 def test_a_document_comes_back_with_progress(tmp_path: Path, pdf: bytes) -> None:
@@ -177,7 +183,7 @@ def test_missing_bytes_are_said(tmp_path: Path) -> None:
         read(make_reader(), tmp_path / "gone")
 
 
-def test_the_time_limit_ends_the_process(tmp_path: Path) -> None:
+def test_the_time_limit_ends_the_process(tmp_path: Path, children: Children) -> None:
     path = save(tmp_path, draw_hanging(before=0, after=0))
 
     with pytest.raises(ParseTimeoutError):
@@ -212,7 +218,7 @@ def test_the_memory_limit_ends_the_parse(tmp_path: Path) -> None:
         read(make_reader(memory_bytes=64 * MIB), path, name="m.csv")
 
 
-def test_cancellation_ends_the_process(endless: Path) -> None:
+def test_cancellation_ends_the_process(endless: Path, children: Children) -> None:
     asked = threading.Event()
 
     def progress(done: int, total: int) -> None:
@@ -241,7 +247,7 @@ def test_a_cancelled_job_starts_no_process(tmp_path: Path) -> None:
     ("number", "error"), [(signal.SIGSEGV, DamagedFileError), (signal.SIGKILL, ParseMemoryError)]
 )
 def test_a_process_that_dies_is_an_error_of_the_file(
-    endless: Path, number: signal.Signals, error: type[Exception]
+    endless: Path, children: Children, number: signal.Signals, error: type[Exception]
 ) -> None:
     def progress(done: int, total: int) -> None:
         for child in children():
@@ -272,7 +278,7 @@ def test_the_process_ends_with_its_parent(endless: Path, tmp_path: Path) -> None
     assert alive == []
 
 
-def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path) -> None:
+def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path, children: Children) -> None:
     secret = "secret-4711"
     seen: list[str] = []
     path = save(
@@ -282,7 +288,8 @@ def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path) ->
 
     def progress(done: int, total: int) -> None:
         for child in children():
-            seen.extend([*child.cmdline(), *child.environ().values()])
+            with suppress(psutil.NoSuchProcess):
+                seen.extend([*child.cmdline(), *child.environ().values()])
 
     parsed = make_reader(max_pages=500).read(
         path, name="m.pdf", password=secret, progress=progress, is_cancelled=lambda: False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -347,10 +348,19 @@ class FakeCatalog(Switch):
             raise JobStateError(f"job {job_id!r} is not failed or cancelled")
         return self._end(job_id, JobState.QUEUED, DocumentState.QUEUED)
 
-    def list_stalled_jobs(self, *, now: datetime, limit: int = 100) -> list[str]:
+    def count_documents(self) -> dict[DocumentState, int]:
         self.check()
+        return dict(Counter(document.state for document in self.documents.values()))
+
+    def count_jobs(self) -> dict[JobState, int]:
+        self.check()
+        return dict(Counter(job.state for job in self.jobs.values()))
+
+    def list_stalled_jobs(self, *, now: datetime, begun_only: bool = False, limit: int = 100) -> list[str]:
+        self.check()
+        states = [JobState.RUNNING] if begun_only else [JobState.QUEUED, JobState.RUNNING]
         old = now - timedelta(seconds=30)
-        return [j.id for j in self.jobs.values() if not j.state.is_terminal and j.updated_at < old][:limit]
+        return [j.id for j in self.jobs.values() if j.state in states and j.updated_at < old][:limit]
 
     def ping(self) -> str:
         self.check()
@@ -402,19 +412,24 @@ class FakeFiles:
 
 
 class FakeQueue(Switch):
-    """Remembers what was submitted; `workers` is what `get_live_workers` says."""
+    """Remembers what was submitted; `waiting` and `workers` are what it says when asked."""
 
     error = QueueUnavailableError
 
     def __init__(self) -> None:
         super().__init__()
         self.submitted: list[str] = []
+        self.waiting = 0
         self.workers = 1
         self.worker_probes = 0
 
     def submit(self, job_id: str) -> None:
         self.check()
         self.submitted.append(job_id)
+
+    def count_waiting(self) -> int:
+        self.check()
+        return self.waiting
 
     def get_live_workers(self) -> int:
         self.worker_probes += 1

@@ -33,6 +33,12 @@ def test_a_supported_sentence_keeps_its_marker_and_gets_its_quote() -> None:
     assert (citation.char_start, citation.char_end) == (103, 103 + len(citation.quote))
 
 
+def test_no_blank_stays_where_a_marker_before_the_full_stop_was() -> None:
+    checker = _checker([make_passage(PRESSURE)])
+
+    assert checker.check("系统压力保持在 0.5 MPa [1] 。\n") == "系统压力保持在 0.5 MPa[1]。\n"
+
+
 def test_the_quote_is_the_slice_of_the_page_over_a_page_break() -> None:
     pages = {1: "目录\n更换滤芯前先停机。", 2: "拧紧力矩 30 N·m，分两次拧紧。\n结束"}
     first, second = pages[1][3:], pages[2][:-3]

@@ -144,6 +144,20 @@ def test_with_the_queue_down_the_upload_is_accepted_and_submitted_by_a_later_swe
     assert parts.queue.submitted == [outcome.job.id]
 
 
+def test_a_sweep_submits_no_job_again_that_waits_behind_others(parts: Parts, library: Library) -> None:
+    outcome = library.upload("default", name="a.txt", stream=io.BytesIO(b"abc"))
+    assert outcome.job is not None
+    parts.clock.advance(31)
+    parts.queue.waiting = 1
+
+    library.sweep()
+    assert parts.queue.submitted == [outcome.job.id]
+
+    parts.queue.waiting = 0
+    library.sweep()
+    assert parts.queue.submitted == [outcome.job.id, outcome.job.id]
+
+
 def test_bytes_removed_between_saving_and_registering_are_saved_again(parts: Parts) -> None:
     class LosesFirstSave(FakeFiles):
         saves = 0
