@@ -23,7 +23,6 @@ check: $(VENV)/.dev models  ## Format, lint, types, layers, all tests with cover
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 quick: $(VENV)/.dev  ## Lint, types and unit tests: the inner loop
