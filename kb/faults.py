@@ -1,0 +1,220 @@
+"""Fault look-up without a model: a code, or a symptom in words, to rows and sections as fields."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kb.codes import canonicalise, iter_codes
+from kb.errors import CallerError, CodeUnknownError
+from kb.fault_units import (
+    FaultUnit,
+    list_code_rows,
+    list_fault_units,
+    list_faults_of,
+    place_on_page,
+)
+from kb.language import detect_language
+from kb.near_codes import find_near_codes
+from kb.ports import Catalog, Embedder, LexicalIndex
+from kb.relevance import Relevance
+from kb.retrieval import PassageRetriever, Retrieval, is_readable
+from kb.types import Collection, Fault, FaultKind, Page, Passage, ScoredId
+from kb.units import list_units
+
+_MOST_CHUNKS = 1000
+"""Most chunks with one code that a look-up reads, such as work orders of years."""
+_NEAR_CODES = 5
+_LEAST_FIT = 0.3
+_RELATIVE_FIT = 0.6
+"""Least share of the symptom that a fault covers, and of what the best sentence of any kind covers."""
+_COMPARED = 24
+"""Most rows in another language whose vectors are compared."""
+_NEAR = 0.03
+"""How far behind the best a cosine across languages still counts."""
+_PASSAGES = 24
+"""Passages that a search reads: several times what it returns, as not all describe faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultLookUp:
+    """What the documents say of one code, best first; `total` counts those beyond the limit, too."""
+
+    code: str
+    faults: tuple[Fault, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSearch:
+    """Faults that fit a symptom, best first; none if `evidence` (0..1) is below the threshold.
+
+    `unknown_codes` are codes in the symptom that no document has: then there are no faults either.
+    """
+
+    faults: tuple[Fault, ...]
+    evidence: float
+    unknown_codes: tuple[str, ...] = ()
+
+
+class FaultFinder:
+    """Looks faults up. Needs no generator, and no embedder for a code. May be used from several threads."""
+
+    def __init__(
+        self,
+        *,
+        retriever: PassageRetriever,
+        embedder: Embedder,
+        lexical: LexicalIndex,
+        catalog: Catalog,
+        evidence_threshold: float,
+    ) -> None:
+        self._retriever = retriever
+        self._embedder = embedder
+        self._lexical = lexical
+        self._catalog = catalog
+        self._evidence_threshold = evidence_threshold
+
+    # -- a code
+    def look_up(self, collection: Collection, code: str, *, limit: int) -> FaultLookUp:
+        """Return every row, section and mention of the code, best first.
+
+        Case, width and separators make no difference. Raises `CodeUnknownError` with the nearest codes
+        that exist when no visible document has it; a neighbour is never returned in its place.
+        """
+        canonical = _read_code(code)
+        passages = self._fetch(lambda k: self._lexical.find_code(collection.id, canonical, top_k=k))
+        faults = list_faults_of(canonical, passages)
+        if not faults and (words := _find_words(code, canonical)):
+            passages = self._fetch(lambda k: self._lexical.query(collection.id, words, top_k=k // 5))
+            faults = list_code_rows(code, passages)
+        if not faults:
+            raise CodeUnknownError(
+                code, collection=collection.name, near=self._find_near(collection.id, canonical)
+            )
+        return FaultLookUp(canonical, self._place(faults[:limit]), len(faults))
+
+    def _find_near(self, collection_id: str, canonical: str) -> list[str]:
+        """Return the nearest codes that a visible document has, as they are written there."""
+        near = find_near_codes(canonical, self._lexical.list_codes(collection_id), limit=2 * _NEAR_CODES)
+        written = (self._find_written(collection_id, other) for other in near)
+        return [found for found in written if found][:_NEAR_CODES]
+
+    def _find_written(self, collection_id: str, canonical: str) -> str:
+        passages = self._fetch(lambda _: self._lexical.find_code(collection_id, canonical, top_k=10))
+        texts = (passage.chunk.text for passage in passages)
+        mentions = (mention for text in texts for mention in iter_codes(text))
+        return next((mention.text for mention in mentions if mention.canonical == canonical), "")
+
+    def _fetch(self, find: Callable[[int], Sequence[ScoredId]]) -> list[Passage]:
+        found = find(_MOST_CHUNKS)
+        visible = self._catalog.find_visible_chunks([item.chunk_id for item in found])
+        kept = [item for item in found if item.chunk_id in visible]
+        return [
+            Passage(*visible[item.chunk_id], score=item.score, rank=rank) for rank, item in enumerate(kept)
+        ]
+
+    def _place(self, faults: Iterable[Fault]) -> tuple[Fault, ...]:
+        """Return the faults with their boxes; each page is read once."""
+        pages: dict[tuple[str, int], Page | None] = {}
+        placed: list[Fault] = []
+        for fault in faults:
+            key = (fault.document_id, fault.page_number)
+            if key not in pages:
+                pages[key] = self._catalog.find_laid_out_page(*key)
+            page = pages[key]
+            placed.append(place_on_page(fault, page) if page is not None else fault)
+        return tuple(placed)
+
+    # -- a symptom
+    def search(self, collection: Collection, symptom: str, *, top_k: int) -> FaultSearch:
+        """Return up to `top_k` faults that fit the symptom, best first; none when nothing fits.
+
+        Codes in the symptom go first. Within a language rows are compared by the words that they share
+        with it, across languages by their vectors; the evidence in the language weighs both.
+        """
+        found = self._retriever.retrieve(collection, symptom, top_k=_PASSAGES)
+        if not found.passages or found.unknown_codes or found.evidence < self._evidence_threshold:
+            return FaultSearch((), found.evidence, found.unknown_codes)
+        exact = [
+            replace(fault, score=1.0)
+            for code in found.codes
+            for fault in list_faults_of(code, found.passages)
+            if fault.kind is not FaultKind.MENTION
+        ]
+        taken = {_locate(fault) for fault in exact}
+        others = [fault for fault in self._rank(symptom, found) if _locate(fault) not in taken]
+        return FaultSearch(self._place([*exact, *others][:top_k]), found.evidence)
+
+    def _rank(self, symptom: str, found: Retrieval) -> list[Fault]:
+        language = detect_language(symptom)
+        candidates = list_fault_units(found.passages)
+        relevance = Relevance(symptom, list_units(found.passages))
+        own = [item for item in candidates if is_readable(item.unit.passage.chunk, language)]
+        foreign = [item for item in candidates if not is_readable(item.unit.passage.chunk, language)]
+        fits = [(item, relevance.score(item.unit)) for item in own]
+        least = max(_LEAST_FIT, _RELATIVE_FIT * relevance.best)
+        ranked = [
+            replace(item.fault, score=fit * found.evidence_by_language.get(language, 0.0))
+            for item, fit in fits
+            if fit >= least and found.evidence_by_language.get(language, 0.0) >= self._evidence_threshold
+        ]
+        across = max(
+            (value for other, value in found.evidence_by_language.items() if other != language), default=0.0
+        )
+        if across >= self._evidence_threshold:
+            ranked += self._rank_across(symptom, foreign, evidence=across)
+        return sorted(ranked, key=lambda fault: -(fault.score or 0.0))
+
+    def _rank_across(self, symptom: str, candidates: Sequence[FaultUnit], *, evidence: float) -> list[Fault]:
+        """Return the rows and sections in another language, nearest vector first."""
+        nearest = candidates[:_COMPARED]
+        if not nearest:
+            return []
+        vectors = self._embedder.embed_passages([self._shorten(item) for item in nearest])
+        cosines = (vectors @ self._embedder.embed_query(symptom)).tolist()
+        best = max(cosines)
+        return [
+            replace(item.fault, score=evidence * (1.0 - (best - cosine) / _NEAR))
+            for item, cosine in zip(nearest, cosines, strict=True)
+            if best - cosine < _NEAR
+        ]
+
+    def _shorten(self, item: FaultUnit) -> str:
+        """Return what the fault is and why, in as many characters as the embedder takes."""
+        text = "\n".join(filter(None, (item.fault.description, item.fault.cause))) or item.unit.text
+        while self._embedder.count_tokens(text) > self._embedder.max_tokens:
+            text = text[: len(text) // 2]
+        return text
+
+
+def _locate(fault: Fault) -> tuple[str, int, int]:
+    return fault.document_id, fault.page_number, fault.char_start
+
+
+def _read_code(code: str) -> str:
+    """Return the canonical form; raises `CallerError` for what can't be a code."""
+    folded = unicodedata.normalize("NFKC", code)
+    canonical = canonicalise(folded)
+    if not canonical or any(char.isalnum() and not char.isascii() for char in folded):
+        raise CallerError(
+            f"{code!r} is not a code: codes are made of the letters A to Z and digits",
+            next_step="Search for words with POST /v1/collections/{collection}/faults/search, or "
+            "`kb fault --symptom`.",
+        )
+    return canonical
+
+
+def _find_words(code: str, canonical: str) -> str:
+    """Return the words under which a code stands that the index doesn't know as one, empty if there are none.
+
+    A number or a few letters ("414", "OC") are a code only in a column of codes; "ALARM:2" may be a 2 in
+    the column "Alarm". Any other code would have been found.
+    """
+    parts = re.fullmatch(r"([A-Z]{2,})(\d+)", canonical)
+    if parts is not None:
+        return f"{parts[1]} {parts[2]}"
+    known = any(mention.canonical == canonical for mention in iter_codes(code))
+    return "" if known else code

@@ -1,0 +1,51 @@
+"""Codes that look or sound like one that no document has: suggestions, never answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+_LOOK_ALIKES = str.maketrans("OIL", "011")
+_LEAST_RATIO = 0.7
+_LEAST_RATIO_OF_SERIES = 0.5
+"""Enough when the letters are the same: E2 for E1."""
+_MOST_LENGTH_DIFFERENCE = 2
+
+
+def find_near_codes(code: str, known: Iterable[str], *, limit: int) -> list[str]:
+    """Return up to `limit` of the known codes, nearest first; all are canonical.
+
+    Those that differ only by look-alikes (O and 0, l, I and 1) go first, then those that share most
+    characters in order (Ratcliff and Obershelp, 1988), then the nearer number.
+    """
+    difference = min(_MOST_LENGTH_DIFFERENCE, max(1, len(code) // 3))
+    skeleton = code.translate(_LOOK_ALIKES)
+    matcher = SequenceMatcher(a="", b=skeleton, autojunk=False)
+    ranked: list[tuple[float, int, str]] = []
+    for other in known:
+        if other == code or abs(len(other) - len(code)) > difference:
+            continue
+        shape = other.translate(_LOOK_ALIKES)
+        least = _LEAST_RATIO_OF_SERIES if _letters(shape) == _letters(skeleton) else _LEAST_RATIO
+        matcher.set_seq1(shape)
+        # each bound is cheaper than the next one and never lower
+        if (
+            matcher.real_quick_ratio() >= least
+            and matcher.quick_ratio() >= least
+            and (ratio := matcher.ratio()) >= least
+        ):
+            ranked.append((-ratio, _measure_distance(skeleton, shape), other))
+    return [other for _, _, other in sorted(ranked)[:limit]]
+
+
+def _measure_distance(code: str, other: str) -> int:
+    """Return how far the numbers of two codes lie apart, far if their letters differ."""
+    if _letters(code) != _letters(other):
+        return 10**9
+    digits, other_digits = re.sub(r"\D", "", code), re.sub(r"\D", "", other)
+    return abs(int(digits or 0) - int(other_digits or 0))
+
+
+def _letters(code: str) -> str:
+    return re.sub(r"\d", "", code)
