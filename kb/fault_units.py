@@ -288,6 +288,7 @@ def _build_described_section(group: Sequence[Unit]) -> FaultUnit | None:
         kind=FaultKind.SECTION,
         record=labelled,
         place=(first.page_number, first.char_start, text),
+        heading_path=tuple(dict.fromkeys((*chunk.heading_path, *filter(None, (first.heading,))))),
     )
     unit = replace(first, char_end=last.char_end, text=text, heading=heading)
     return FaultUnit(fault, unit)

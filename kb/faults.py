@@ -22,16 +22,21 @@ from kb.ports import Catalog, Embedder, LexicalIndex
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, is_readable
 from kb.types import Collection, Fault, FaultKind, Page, Passage, ScoredId
-from kb.units import list_units
+from kb.units import Unit, list_units
 
 _MOST_CHUNKS = 1000
 """Most chunks with one code that a look-up reads, such as work orders of years."""
 _NEAR_CODES = 5
 _LEAST_FIT = 0.3
+_GOOD_FIT = 0.5
+"""Share of the symptom that a fault must cover, and from which on its own language is enough."""
 _RELATIVE_FIT = 0.6
-"""Least share of the symptom that a fault covers, and of what the best sentence of any kind covers."""
-_COMPARED = 24
-"""Most rows in another language whose vectors are compared."""
+"""Least score of a fault, as a share of that of the best sentence on any subject."""
+_CLEARLY = 0.1
+"""How much more evidence the symptom's own language must have for the other not to be looked at."""
+_COMPARED = 16
+"""Most faults in another language whose vectors are compared."""
+_COMPARED_CHARS = 200
 _NEAR = 0.03
 """How far behind the best a cosine across languages still counts."""
 _PASSAGES = 24
@@ -132,8 +137,8 @@ class FaultFinder:
     def search(self, collection: Collection, symptom: str, *, top_k: int) -> FaultSearch:
         """Return up to `top_k` faults that fit the symptom, best first; none when nothing fits.
 
-        Codes in the symptom go first. Within a language rows are compared by the words that they share
-        with it, across languages by their vectors; the evidence in the language weighs both.
+        Codes in the symptom go first. In the symptom's own language faults are compared by the words that
+        they share with it, in another one by their vectors.
         """
         found = self._retriever.retrieve(collection, symptom, top_k=_PASSAGES)
         if not found.passages or found.unknown_codes or found.evidence < self._evidence_threshold:
@@ -149,45 +154,83 @@ class FaultFinder:
         return FaultSearch(self._place([*exact, *others][:top_k]), found.evidence)
 
     def _rank(self, symptom: str, found: Retrieval) -> list[Fault]:
+        """Return the faults by score; those of another language only where they may say more."""
         language = detect_language(symptom)
-        candidates = list_fault_units(found.passages)
-        relevance = Relevance(symptom, list_units(found.passages))
-        own = [item for item in candidates if is_readable(item.unit.passage.chunk, language)]
-        foreign = [item for item in candidates if not is_readable(item.unit.passage.chunk, language)]
-        fits = [(item, relevance.score(item.unit)) for item in own]
-        least = max(_LEAST_FIT, _RELATIVE_FIT * relevance.best)
-        ranked = [
-            replace(item.fault, score=fit * found.evidence_by_language.get(language, 0.0))
-            for item, fit in fits
-            if fit >= least and found.evidence_by_language.get(language, 0.0) >= self._evidence_threshold
-        ]
+        own = _rank_own(symptom, found.passages, language=language)
+        best = max((fault.score or 0.0 for fault in own), default=0.0)
+        evidence = found.evidence_by_language.get(language, 0.0)
         across = max(
             (value for other, value in found.evidence_by_language.items() if other != language), default=0.0
         )
-        if across >= self._evidence_threshold:
-            ranked += self._rank_across(symptom, foreign, evidence=across)
-        return sorted(ranked, key=lambda fault: -(fault.score or 0.0))
+        if across < self._evidence_threshold or (best >= _GOOD_FIT and evidence > across + _CLEARLY):
+            return own
+        foreign = [passage for passage in found.passages if not is_readable(passage.chunk, language)]
+        others = self._rank_across(symptom, foreign, evidence=across)
+        if best >= _GOOD_FIT:
+            # words that are shared are the safer sign
+            least = min(fault.score or 0.0 for fault in own)
+            others = [replace(fault, score=min(least, fault.score or 0.0)) for fault in others]
+        return sorted([*own, *others], key=lambda fault: -(fault.score or 0.0))
 
-    def _rank_across(self, symptom: str, candidates: Sequence[FaultUnit], *, evidence: float) -> list[Fault]:
-        """Return the rows and sections in another language, nearest vector first."""
-        nearest = candidates[:_COMPARED]
-        if not nearest:
+    def _rank_across(self, symptom: str, passages: Sequence[Passage], *, evidence: float) -> list[Fault]:
+        """Return the faults among passages in another language, nearest vector first.
+
+        There are none when what the nearest passage says of something else is nearer.
+        """
+        candidates = list_fault_units(passages)[:_COMPARED]
+        if not candidates:
             return []
-        vectors = self._embedder.embed_passages([self._shorten(item) for item in nearest])
+        first = [unit for unit in list_units(passages[:1]) if not _is_part_of(unit, candidates)]
+        texts = [*map(_describe, candidates), *(unit.text for unit in first[:_COMPARED])]
+        vectors = self._embedder.embed_passages([self._shorten(text) for text in texts])
         cosines = (vectors @ self._embedder.embed_query(symptom)).tolist()
-        best = max(cosines)
+        best = max(cosines[: len(candidates)])
+        if best < max(cosines):
+            return []
         return [
             replace(item.fault, score=evidence * (1.0 - (best - cosine) / _NEAR))
-            for item, cosine in zip(nearest, cosines, strict=True)
+            for item, cosine in zip(candidates, cosines, strict=False)
             if best - cosine < _NEAR
         ]
 
-    def _shorten(self, item: FaultUnit) -> str:
-        """Return what the fault is and why, in as many characters as the embedder takes."""
-        text = "\n".join(filter(None, (item.fault.description, item.fault.cause))) or item.unit.text
+    def _shorten(self, text: str) -> str:
+        """Return the beginning of the text, which says what it is about, as the embedder takes it."""
+        text = text[:_COMPARED_CHARS]
         while self._embedder.count_tokens(text) > self._embedder.max_tokens:
             text = text[: len(text) // 2]
         return text
+
+
+def _is_part_of(unit: Unit, candidates: Sequence[FaultUnit]) -> bool:
+    return any(
+        unit.passage is item.unit.passage
+        and unit.page_number == item.unit.page_number
+        and item.unit.char_start <= unit.char_start < item.unit.char_end
+        for item in candidates
+    )
+
+
+def _rank_own(symptom: str, passages: Sequence[Passage], *, language: str) -> list[Fault]:
+    """Return the faults that cover the symptom, scored by the share of its content that they cover.
+
+    They must cover a good part of what the best sentence on any subject does; a section without a code
+    also most of the symptom.
+    """
+    relevance = Relevance(symptom, list_units(passages))
+    ranked: list[Fault] = []
+    for item in list_fault_units([p for p in passages if is_readable(p.chunk, language)]):
+        score = relevance.score(replace(item.unit, text=_describe(item)))
+        least = _LEAST_FIT if item.fault.code or item.unit.is_row else _GOOD_FIT
+        if score >= max(least, _RELATIVE_FIT * relevance.best):
+            ranked.append(replace(item.fault, score=score))
+    return sorted(ranked, key=lambda fault: -(fault.score or 0.0))
+
+
+def _describe(item: FaultUnit) -> str:
+    """Return what the fault is and why: what to do tells of no symptom."""
+    fault = item.fault
+    told = (fault.code, fault.description, fault.cause) if fault.kind is FaultKind.ROW else (item.unit.text,)
+    return "\n".join(filter(None, told))
 
 
 def _locate(fault: Fault) -> tuple[str, int, int]:

@@ -11,7 +11,7 @@ from kb.errors import CallerError, CodeUnknownError
 from kb.faults import FaultFinder
 from kb.ports import LexicalEntry
 from kb.retrieval import Retrieval, Retriever
-from kb.types import Block, BlockKind, Box, Chunk, Collection, Fault, FaultKind, Page
+from kb.types import Block, BlockKind, Box, Chunk, Collection, Fault, FaultKind, Page, Passage
 from tests.unit.kb.stand_ins import COLLECTION, DenseSide, Library, make_chunk
 
 COLUMNS = ("故障代码", "故障现象", "可能原因", "处理措施")
@@ -227,6 +227,52 @@ def test_a_code_within_the_symptom_goes_first_and_an_unknown_one_ends_it() -> No
 
     found = make_finder(make_library()).search(COLLECTION, "E-0472 蓄能器压力低", top_k=5)
     assert (found.faults, found.unknown_codes) == ((), ("E-0472",))
+
+
+def find_across(*chunks: Chunk, own: float = 0.2, across: float = 0.8) -> tuple[Fault, ...]:
+    """Search for a Chinese symptom that shares words with English documents only."""
+    passages = tuple(Passage(chunk, "m.pdf", 1.0, rank) for rank, chunk in enumerate(chunks))
+    found = Retrieval(
+        passages=passages, evidence=max(own, across), evidence_by_language={"zh": own, "en": across}
+    )
+    return (
+        make_finder(make_library(), found=found).search(COLLECTION, "电机过载 motor overload", top_k=9).faults
+    )
+
+
+def test_faults_in_another_language_are_compared_by_their_vectors() -> None:
+    faults = find_across(ENGLISH)
+
+    assert [(fault.code, fault.score) for fault in faults] == [("F30012", 0.8)]
+
+
+def test_another_language_without_evidence_gives_nothing() -> None:
+    assert find_across(ENGLISH, own=0.6, across=0.4) == ()
+
+
+def test_a_sentence_on_something_else_that_is_nearer_rules_faults_out() -> None:
+    other = make_chunk("Motor overload.", chunk_id="other", document_id="other")
+
+    assert find_across(other, ENGLISH) == ()
+
+
+def test_a_good_fit_in_the_own_language_goes_first() -> None:
+    record = {"代码": "E-0201", "现象": "电机过载 motor overload", "处理": "停机"}
+    own = make_chunk("E-0201 | 电机过载 motor overload | 停机", chunk_id="own", records=(record,))
+
+    alike = find_across(own, ENGLISH, own=0.8, across=0.8)
+    assert [fault.code for fault in alike] == ["E-0201", "F30012"]
+    assert [fault.score for fault in alike] == sorted((fault.score or 0.0 for fault in alike), reverse=True)
+    assert [fault.code for fault in find_across(own, ENGLISH, own=0.95, across=0.6)] == ["E-0201"]
+
+
+def test_a_remedy_that_holds_the_words_is_no_symptom() -> None:
+    record = {"Code": "F1", "Fault": "Earth fault", "Remedy": "Do not reset the password"}
+    library = make_library(
+        make_chunk("F1 | Earth fault | Do not reset the password", records=(record,)), CANTEEN
+    )
+
+    assert search("reset the password", library=library) == ()
 
 
 def test_the_number_of_faults_is_limited() -> None:
