@@ -27,6 +27,8 @@ from kb.units import Unit, list_units
 _MOST_CHUNKS = 1000
 """Most chunks with one code that a look-up reads, such as work orders of years."""
 _NEAR_CODES = 5
+_HOLDERS = 5
+"""Chunks in which a suggested code is looked for, as one that is not visible suggests nothing."""
 _LEAST_FIT = 0.3
 _GOOD_FIT = 0.5
 """Share of the symptom that a fault must cover, and from which on its own language is enough."""
@@ -104,14 +106,15 @@ class FaultFinder:
     def _find_near(self, collection_id: str, canonical: str) -> list[str]:
         """Return the nearest codes that a visible document has, as they are written there."""
         near = find_near_codes(canonical, self._lexical.list_codes(collection_id), limit=2 * _NEAR_CODES)
-        written = (self._find_written(collection_id, other) for other in near)
-        return [found for found in written if found][:_NEAR_CODES]
-
-    def _find_written(self, collection_id: str, canonical: str) -> str:
-        passages = self._fetch(lambda _: self._lexical.find_code(collection_id, canonical, top_k=10))
-        texts = (passage.chunk.text for passage in passages)
-        mentions = (mention for text in texts for mention in iter_codes(text))
-        return next((mention.text for mention in mentions if mention.canonical == canonical), "")
+        holders = [self._lexical.find_code(collection_id, other, top_k=_HOLDERS) for other in near]
+        visible = self._catalog.find_visible_chunks([item.chunk_id for found in holders for item in found])
+        written = {
+            mention.canonical: mention.text
+            for chunk, _ in visible.values()
+            for mention in iter_codes(chunk.indexed_text)
+            if mention.canonical in near
+        }
+        return [written[other] for other in near if other in written][:_NEAR_CODES]
 
     def _fetch(self, find: Callable[[int], Sequence[ScoredId]]) -> list[Passage]:
         found = find(_MOST_CHUNKS)

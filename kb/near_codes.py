@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from heapq import nlargest
+from operator import eq
 
 _LOOK_ALIKES = str.maketrans("OIL", "011")
 _LEAST_RATIO = 0.7
 _LEAST_RATIO_OF_SERIES = 0.5
 """Enough when the letters are the same: E2 for E1."""
+_MOST_COMPARED = 200
+"""Codes that are compared closely, those with most characters at the same place."""
 _MOST_LENGTH_DIFFERENCE = 2
 
 
@@ -21,22 +25,25 @@ def find_near_codes(code: str, known: Iterable[str], *, limit: int) -> list[str]
     """
     difference = min(_MOST_LENGTH_DIFFERENCE, max(1, len(code) // 3))
     skeleton = code.translate(_LOOK_ALIKES)
+    likely = nlargest(
+        _MOST_COMPARED,
+        (other for other in known if other != code and abs(len(other) - len(code)) <= difference),
+        key=lambda other: _count_equal(skeleton, other.translate(_LOOK_ALIKES)),
+    )
     matcher = SequenceMatcher(a="", b=skeleton, autojunk=False)
     ranked: list[tuple[float, int, str]] = []
-    for other in known:
-        if other == code or abs(len(other) - len(code)) > difference:
-            continue
+    for other in likely:
         shape = other.translate(_LOOK_ALIKES)
         least = _LEAST_RATIO_OF_SERIES if _letters(shape) == _letters(skeleton) else _LEAST_RATIO
         matcher.set_seq1(shape)
-        # each bound is cheaper than the next one and never lower
-        if (
-            matcher.real_quick_ratio() >= least
-            and matcher.quick_ratio() >= least
-            and (ratio := matcher.ratio()) >= least
-        ):
+        if (ratio := matcher.ratio()) >= least:
             ranked.append((-ratio, _measure_distance(skeleton, shape), other))
     return [other for _, _, other in sorted(ranked)[:limit]]
+
+
+def _count_equal(code: str, other: str) -> int:
+    """Return how many characters stand at the same place, from the left or from the right."""
+    return max(sum(map(eq, code, other)), sum(map(eq, reversed(code), reversed(other))))
 
 
 def _measure_distance(code: str, other: str) -> int:
