@@ -137,10 +137,11 @@ def _print_panel(console: Console, fault: FaultOut) -> None:
         value = str(getattr(fault, name))
         if value:
             grid.add_row(labels[name], Text(value))
-    told = {fault.code, fault.description, fault.cause, fault.remedy}
+    fields = (fault.code, fault.description, fault.cause, fault.remedy)
+    told = {*fields, *(line for value in fields for line in value.split("\n"))}
     if fault.kind == "row":
         for column, cell in fault.record.items():
-            if cell.strip() and not any(cell.strip() in value for value in told):
+            if cell.strip() and cell.strip() not in told:
                 grid.add_row(Text(column, style="dim"), Text(cell.strip(), style="dim"))
     elif not (fault.cause or fault.remedy):
         grid.add_row(labels["text"], Text(fault.quote))

@@ -173,7 +173,7 @@ def make_passage(rank: int, name: str, page: int, text: str) -> PassageOut:
 
 def make_fault(*, kind: Literal["row", "section", "mention"] = "row", score: float | None = None) -> FaultOut:
     """Return a Chinese fault; a mention is an English sentence."""
-    record = {"故障代码": "E-0471", "现象": "压力低", "原因": "漏气", "处理": "补氮气", "等级": "停机"}
+    record = {"故障代码": "E-0471", "现象": "压力低", "原因": "漏气", "处理": "补氮气", "介质": "氮"}
     is_mention = kind == "mention"
     quote = "Alarm E-0471 came twice." if is_mention else " | ".join(record.values())
     return FaultOut(

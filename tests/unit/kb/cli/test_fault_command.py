@@ -23,7 +23,7 @@ def test_a_code_shows_its_fields_in_the_documents_language_and_where_they_stand(
         "现象 压力低",
         "原因 漏气",
         "处理 补氮气",
-        "等级 停机",
+        "介质 氮",
         "来源 press_manual_zh.pdf，第 12 页",
     ):
         assert line in lines
@@ -35,7 +35,7 @@ def test_json_is_what_the_service_sent(run: Run) -> None:
     found = FaultLookUpOut.model_validate(run("fault", "E-0471", "--json").json)
 
     assert [fault.kind for fault in found.faults] == ["row", "mention"]
-    assert found.faults[0].record["等级"] == "停机"
+    assert found.faults[0].record["介质"] == "氮"
 
 
 def test_an_unknown_code_ends_with_not_found_and_names_the_nearest(run: Run) -> None:
