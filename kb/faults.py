@@ -17,7 +17,7 @@ from kb.fault_units import (
     place_on_page,
 )
 from kb.language import detect_language
-from kb.near_codes import find_near_codes
+from kb.near_codes import find_near_codes, list_look_alikes
 from kb.ports import Catalog, Embedder, LexicalIndex
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, is_readable
@@ -105,7 +105,7 @@ class FaultFinder:
 
     def _find_near(self, collection_id: str, canonical: str) -> list[str]:
         """Return the nearest codes that a visible document has, as they are written there."""
-        near = find_near_codes(canonical, self._lexical.list_codes(collection_id), limit=2 * _NEAR_CODES)
+        near = self._list_near(collection_id, canonical)
         holders = [self._lexical.find_code(collection_id, other, top_k=_HOLDERS) for other in near]
         visible = self._catalog.find_visible_chunks([item.chunk_id for found in holders for item in found])
         written = {
@@ -115,6 +115,18 @@ class FaultFinder:
             if mention.canonical in near
         }
         return [written[other] for other in near if other in written][:_NEAR_CODES]
+
+    def _list_near(self, collection_id: str, canonical: str) -> list[str]:
+        """Return near codes among those that begin alike if these are enough, else among all."""
+        for length in (len(canonical) - 2, len(canonical) // 2):
+            begins = list_look_alikes(canonical[: max(length, 0)])
+            known = {
+                code for begin in begins for code in self._lexical.list_codes(collection_id, prefix=begin)
+            }
+            near = find_near_codes(canonical, known, limit=2 * _NEAR_CODES)
+            if len(near) >= _NEAR_CODES:
+                return near
+        return find_near_codes(canonical, self._lexical.list_codes(collection_id), limit=2 * _NEAR_CODES)
 
     def _fetch(self, find: Callable[[int], Sequence[ScoredId]]) -> list[Passage]:
         found = find(_MOST_CHUNKS)

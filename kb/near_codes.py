@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from heapq import nlargest
+from itertools import product
+from math import prod
 from operator import eq
 
 _LOOK_ALIKES = str.maketrans("OIL", "011")
@@ -14,6 +16,7 @@ _LEAST_RATIO_OF_SERIES = 0.5
 """Enough when the letters are the same: E2 for E1."""
 _MOST_COMPARED = 200
 """Codes that are compared closely, those with most characters at the same place."""
+_MOST_LOOK_ALIKES = 36
 _MOST_LENGTH_DIFFERENCE = 2
 
 
@@ -41,9 +44,19 @@ def find_near_codes(code: str, known: Iterable[str], *, limit: int) -> list[str]
     return [other for _, _, other in sorted(ranked)[:limit]]
 
 
+def list_look_alikes(code: str) -> list[str]:
+    """Return what the code may be a look-alike of, itself included; nothing if that is too much."""
+    choices = [next((group for group in ("O0", "IL1") if char in group), char) for char in code]
+    if prod(map(len, choices)) > _MOST_LOOK_ALIKES:
+        return []
+    return ["".join(chars) for chars in product(*choices)]
+
+
 def _count_equal(code: str, other: str) -> int:
     """Return how many characters stand at the same place, from the left or from the right."""
-    return max(sum(map(eq, code, other)), sum(map(eq, reversed(code), reversed(other))))
+    from_left: list[bool] = list(map(eq, code, other))
+    from_right: list[bool] = list(map(eq, reversed(code), reversed(other)))
+    return max(sum(from_left), sum(from_right))
 
 
 def _measure_distance(code: str, other: str) -> int:

@@ -242,8 +242,8 @@ class LexicalIndex(Protocol):
         """Return chunks in which the canonical `code` (see `kb.codes`) stands, best first."""
         ...
 
-    def list_codes(self, collection_id: str) -> list[str]:
-        """Return every canonical code of the collection, sorted; also those of documents not visible."""
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        """Return the canonical codes that begin so, sorted; also those of documents not visible."""
         ...
 
     def delete_document(self, collection_id: str, document_key: str) -> None:

@@ -80,7 +80,8 @@ class FtsLexicalIndex:
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self._rank(collection_id, [code_term(code)], top_k=top_k)
 
-    def list_codes(self, collection_id: str) -> list[str]:
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        first = f"{CODE_PREFIX}{prefix.lower()}"
         with self._transaction("DEFERRED") as connection:
             if not _exists(connection, collection_id):
                 return []
@@ -91,7 +92,7 @@ class FtsLexicalIndex:
             try:
                 rows = connection.execute(
                     "SELECT term FROM temp.terms_now WHERE term >= ? AND term < ? ORDER BY term",
-                    (CODE_PREFIX, f"{CODE_PREFIX}\x7f"),
+                    (first, f"{first}\x7f"),
                 ).fetchall()
             finally:
                 connection.execute("DROP TABLE temp.terms_now")

@@ -150,6 +150,8 @@ def test_the_codes_of_a_collection_are_listed_once_each(index: LexicalIndex) -> 
 
     assert index.list_codes("col_1") == ["E0471", "F30001", "X9"]
     assert index.list_codes("col_1") == ["E0471", "F30001", "X9"]
+    assert index.list_codes("col_1", prefix="E0") == ["E0471"]
+    assert index.list_codes("col_1", prefix="E1") == []
     assert index.list_codes("col_unknown") == []
 
 

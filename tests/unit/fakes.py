@@ -483,8 +483,8 @@ class FakeLexical(Switch):
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self.index.find_code(collection_id, code, top_k=top_k)
 
-    def list_codes(self, collection_id: str) -> list[str]:
-        return self.index.list_codes(collection_id)
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        return self.index.list_codes(collection_id, prefix=prefix)
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
         self.check()

@@ -126,6 +126,18 @@ def test_look_alikes_are_a_suggestion_only(typed: str, meant: str) -> None:
     assert caught.value.suggestions[0] == meant
 
 
+@pytest.mark.parametrize("typed", ["E-O10O", "EO-100"])
+def test_codes_that_begin_alike_are_enough_among_many(typed: str) -> None:
+    rows = tuple({"代码": f"E-{number:04d}", "现象": "过流"} for number in range(90, 110))
+    text = "\n".join(" | ".join(row.values()) for row in rows)
+
+    with pytest.raises(CodeUnknownError) as caught:
+        look_up(typed, library=make_library(make_chunk(text, records=rows)))
+
+    assert caught.value.suggestions[0] == "E-0100"
+    assert len(caught.value.suggestions) == 5
+
+
 def test_an_empty_collection_knows_no_code() -> None:
     with pytest.raises(CodeUnknownError) as caught:
         make_finder(Library()).look_up(COLLECTION, "E-0471", limit=5)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb.near_codes import find_near_codes
+from kb.near_codes import find_near_codes, list_look_alikes
 
 KNOWN = ["E0401", "E0461", "E0471", "E0473", "F30001", "SRVO050", "0X0F4A", "AL24"]
 
@@ -29,3 +29,9 @@ def test_the_code_itself_is_no_suggestion_and_the_limit_holds() -> None:
 
     assert "E0471" not in found
     assert len(found) == 2
+
+
+def test_look_alikes_of_a_code_are_listed_with_itself() -> None:
+    assert set(list_look_alikes("EO1")) == {"EO1", "E01", "EOI", "E0I", "EOL", "E0L"}
+    assert list_look_alikes("A2") == ["A2"]
+    assert list_look_alikes("0" * 20) == []
