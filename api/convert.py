@@ -13,6 +13,7 @@ from kb.schemas import (
     DependencyOut,
     DocumentDetailOut,
     DocumentOut,
+    FaultOut,
     JobOut,
     LineOut,
     PageOut,
@@ -28,10 +29,12 @@ from kb.types import (
     Answer,
     Block,
     BlockKind,
+    Box,
     Citation,
     Collection,
     DependencyStatus,
     Document,
+    Fault,
     Job,
     Page,
     Passage,
@@ -122,14 +125,16 @@ def build_page(page: Page, *, document_id: str) -> PageOut:
                 text=page.text[line.char_start : line.char_end],
                 char_start=line.char_start,
                 char_end=line.char_end,
-                box=BoxOut(x0=line.box.x0, y0=line.box.y0, x1=line.box.x1, y1=line.box.y1)
-                if line.box
-                else None,
+                box=_build_box(line.box),
             )
             for line in page.lines
         ],
         tables=_build_tables(page.blocks),
     )
+
+
+def _build_box(box: Box | None) -> BoxOut | None:
+    return BoxOut(x0=box.x0, y0=box.y0, x1=box.x1, y1=box.y1) if box else None
 
 
 def _build_tables(blocks: Iterable[Block]) -> list[TableOut]:
@@ -193,6 +198,28 @@ def build_passage(passage: Passage) -> PassageOut:
         heading_path=list(chunk.heading_path),
         text=chunk.text,
         records=[dict(record) for record in chunk.records],
+    )
+
+
+def build_fault(fault: Fault) -> FaultOut:
+    """Return a fault's fields with the place where they stand."""
+    return FaultOut(
+        kind=fault.kind.value,
+        code=fault.code,
+        description=fault.description,
+        cause=fault.cause,
+        remedy=fault.remedy,
+        record=dict(fault.record),
+        document_id=fault.document_id,
+        document_name=fault.document_name,
+        page_number=fault.page_number,
+        box=_build_box(fault.box),
+        quote=fault.quote,
+        char_start=fault.char_start,
+        char_end=fault.char_end,
+        chunk_id=fault.chunk_id,
+        heading_path=list(fault.heading_path),
+        score=fault.score,
     )
 
 

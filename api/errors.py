@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from kb.errors import (
     BackendError,
     CallerError,
+    CodeUnknownError,
     CollectionExistsError,
     CollectionNotFoundError,
     ConfigurationError,
@@ -73,6 +74,7 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
     CollectionExistsError: HTTPStatus.CONFLICT,
     DocumentNotFoundError: HTTPStatus.NOT_FOUND,
     PageNotFoundError: HTTPStatus.NOT_FOUND,
+    CodeUnknownError: HTTPStatus.NOT_FOUND,
     JobNotFoundError: HTTPStatus.NOT_FOUND,
     JobStateError: HTTPStatus.CONFLICT,
     InvalidNameError: HTTPStatus.BAD_REQUEST,
@@ -111,6 +113,7 @@ def build_error(error: KbError, *, request_id: str) -> ErrorOut:
         message=error.message,
         next_step=error.next_step,
         request_id=request_id,
+        suggestions=error.suggestions,
     )
 
 
@@ -210,7 +213,14 @@ def _format_location(location: Sequence[Any]) -> str:
 
 
 def _build(
-    status: int, *, code: str, message: str, next_step: str, request_id: str, param: str | None = None
+    status: int,
+    *,
+    code: str,
+    message: str,
+    next_step: str,
+    request_id: str,
+    param: str | None = None,
+    suggestions: Sequence[str] = (),
 ) -> ErrorOut:
     return ErrorOut(
         error=ErrorDetail(
@@ -220,6 +230,7 @@ def _build(
             type=_get_type(status),
             param=param,
             request_id=request_id,
+            suggestions=list(suggestions),
         )
     )
 

@@ -15,6 +15,7 @@ from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.tmpfs_passwords import TmpfsPasswords
 from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
+from kb.faults import FaultFinder
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.measured import MeasuredGenerator, MeasuredRetriever
@@ -76,6 +77,13 @@ def build(
         answer_tokens=settings.answer_tokens,
         top_k=settings.top_k,
     )
+    faults = FaultFinder(
+        retriever=retriever,
+        embedder=embedder,
+        lexical=lexical,
+        catalog=catalog,
+        evidence_threshold=settings.evidence_threshold,
+    )
     library = Library(
         catalog=catalog,
         files=files,
@@ -96,6 +104,7 @@ def build(
         generator=generator,
         retriever=retriever,
         answerer=answerer,
+        faults=faults,
         library=library,
         metrics=metrics,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ from kb.schemas import (
     DocumentOut,
     DocumentsOut,
     ErrorOut,
+    FaultLookUpOut,
+    FaultSearchIn,
+    FaultSearchOut,
     JobOut,
     JobsOut,
     LiveOut,
@@ -49,12 +52,20 @@ class ClientError(KbError):
     """The API answered with an error; `code` and `next_step` are the API's own."""
 
     def __init__(
-        self, message: str, *, code: str, next_step: str = "", status: int = 0, request_id: str = ""
+        self,
+        message: str,
+        *,
+        code: str,
+        next_step: str = "",
+        status: int = 0,
+        request_id: str = "",
+        suggestions: Sequence[str] = (),
     ) -> None:
         super().__init__(message, next_step=next_step)
         self.code = code
         self.status = status
         self.request_id = request_id
+        self.suggestions = tuple(suggestions)
 
 
 class ServiceUnreachableError(ClientError):
@@ -243,6 +254,23 @@ class KbClient:
         """Run a failed or cancelled job again."""
         return self._call("POST", f"/v1/jobs/{quote(job_id, safe='')}/retry", JobOut)
 
+    # -- faults
+    def look_up_fault(
+        self, code: str, *, collection: str = "default", limit: int | None = None
+    ) -> FaultLookUpOut:
+        """Return what the documents say of a code; the error's code is `code_unknown` if they don't."""
+        path = f"{_collection(collection)}/faults/{quote(code, safe='')}"
+        params = {"limit": str(limit)} if limit is not None else None
+        return self._call("GET", path, FaultLookUpOut, params=params)
+
+    def search_faults(
+        self, symptom: str, *, collection: str = "default", top_k: int | None = None
+    ) -> FaultSearchOut:
+        """Return the faults that fit a symptom in words; none is no error."""
+        body = FaultSearchIn(symptom=symptom, top_k=top_k)
+        path = f"{_collection(collection)}/faults/search"
+        return self._call("POST", path, FaultSearchOut, body=body, timeout_s=_SLOW_S)
+
     # -- search and answers
     def search(self, query: str, *, collection: str = "default", top_k: int | None = None) -> SearchOut:
         """Return the best passages without an answer."""
@@ -429,6 +457,7 @@ def _to_error(body: ErrorOut, status: int) -> ClientError:
         next_step=error.next_step,
         status=status,
         request_id=error.request_id,
+        suggestions=error.suggestions,
     )
 
 

@@ -44,6 +44,7 @@ _COUNTED_NUMBER = re.compile(
     r"|(?:fig|sec|tab|no|nr|rev|ver|col|day|week|year|in|on|of|to|at|by|for|from|the|and|or|is|max|min|ac|dc|top|qty|tel|"
     r"fax|jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[. ])\d+(?:[-.]\d+)*"
 )
+_MOST_BARE_LETTERS = 5
 _ORDINARY = frozenset(
     {
         *("mp3", "mp4", "h264", "h265", "utf-8", "utf8", "utf-16", "gb18030", "gb2312", "base64"),
@@ -98,6 +99,17 @@ def iter_possible_codes(text: str) -> Iterator[CodeMention]:
     """Yield what would be a code if a collection holds it: small letters, a space and digits ("f 30050")."""
     folded = "".join(map(_fold, text))
     yield from (_mention(text, *match.span()) for match in _POSSIBLE.finditer(folded))
+
+
+def is_code_like(text: str) -> bool:
+    """Return whether the whole text is meant as a code: one found here, a word with a digit, or "OC"."""
+    bare = unicodedata.normalize("NFKC", text).strip()
+    mentions = [*iter_codes(bare), *iter_possible_codes(bare)]
+    if any((mention.char_start, mention.char_end) == (0, len(bare)) for mention in mentions):
+        return True
+    if not bare.isascii() or len(bare.split()) != 1:
+        return False
+    return any(map(str.isdigit, bare)) or (bare.isupper() and len(bare) <= _MOST_BARE_LETTERS)
 
 
 def _fold(char: str) -> str:

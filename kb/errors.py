@@ -6,6 +6,7 @@ KbError
 │   ├── CollectionExistsError
 │   ├── DocumentNotFoundError
 │   ├── PageNotFoundError
+│   ├── CodeUnknownError
 │   ├── JobNotFoundError
 │   ├── JobStateError
 │   ├── InvalidNameError
@@ -41,6 +42,8 @@ Each has a stable `code`, a message that says what was wrong, and a `next_step`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kb.types import Problem
 
 
@@ -49,6 +52,7 @@ class KbError(Exception):
 
     code = "internal_error"
     next_step = ""
+    suggestions: tuple[str, ...] = ()
 
     def __init__(self, message: str, *, next_step: str | None = None) -> None:
         super().__init__(message)
@@ -112,6 +116,22 @@ class PageNotFoundError(CallerError):
         super().__init__(f"document {document_id!r} has no page {page_number}")
         self.document_id = document_id
         self.page_number = page_number
+
+
+class CodeUnknownError(CallerError):
+    """No document of the collection has this code."""
+
+    code = "code_unknown"
+
+    def __init__(self, fault_code: str, *, collection: str, near: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"no document in the collection {collection!r} has the code {fault_code!r}",
+            next_step=f"Check the code. Other codes that exist: {', '.join(near)}."
+            if near
+            else "Check the code, or ingest the document that lists it.",
+        )
+        self.fault_code = fault_code
+        self.suggestions = tuple(near)
 
 
 class JobNotFoundError(CallerError):

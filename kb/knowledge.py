@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from kb.errors import KbError
+from kb.faults import FaultFinder
 from kb.library import Library
 from kb.logs import describe_exception
 from kb.metrics import Metrics
@@ -100,6 +101,7 @@ class KnowledgeBase:
     embedder: Embedder
     retriever: PassageRetriever
     answerer: QuestionAnswerer
+    faults: FaultFinder
     library: Library
     generator: Generator
     metrics: Metrics = field(default_factory=Metrics)

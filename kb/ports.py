@@ -332,6 +332,10 @@ class LexicalIndex(Protocol):
         """Return chunks in which the canonical `code` (see `kb.codes`) stands, best first."""
         ...
 
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        """Return the canonical codes that begin so, sorted; also those of documents not visible."""
+        ...
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         """Remove every entry with this document key."""
         ...
@@ -516,6 +520,10 @@ class Catalog(Protocol):
 
     def get_pages(self, document_id: str, *, first: int = 1, last: int | None = None) -> list[Page]:
         """Return the stored pages of the visible generation, else of the newest parsed one, in order."""
+        ...
+
+    def find_laid_out_page(self, document_id: str, page_number: int) -> Page | None:
+        """Return the page as `get_pages` does if it has a size, so that places on it have boxes."""
         ...
 
     def list_chunks(self, document_id: str) -> list[Chunk]:

@@ -29,6 +29,9 @@ class ErrorDetail(_Wire):
     type: str = "invalid_request_error"
     param: str | None = None
     request_id: str = ""
+    suggestions: list[str] = Field(
+        default_factory=list, description="Values that exist and may have been meant; never an answer."
+    )
 
 
 class ErrorOut(_Wire):
@@ -250,6 +253,113 @@ class SearchOut(_Wire):
     collection: str
     passages: list[PassageOut]
     evidence: float
+
+
+_FAULT_EXAMPLE: dict[str, Any] = {
+    "kind": "row",
+    "code": "E-0471",
+    "description": "蓄能器压力低，充液阀动作缓慢",
+    "cause": "皮囊漏气，氮气预充压力低于 4.5 MPa",
+    "remedy": "停机，断电挂牌上锁，补充氮气到 5.5 MPa",
+    "record": {
+        "故障代码": "E-0471",
+        "故障现象": "蓄能器压力低，充液阀动作缓慢",
+        "可能原因": "皮囊漏气，氮气预充压力低于 4.5 MPa",
+        "处理措施": "停机，断电挂牌上锁，补充氮气到 5.5 MPa",
+    },
+    "document_id": "doc_985e07ca9544ba28a1c27821",
+    "document_name": "press_manual_zh.pdf",
+    "page_number": 12,
+    "box": {"x0": 62.4, "y0": 381.2, "x1": 538.6, "y1": 463.2},
+    "quote": "E-0471 | 蓄能器压力低，充液阀动作缓慢 | 皮囊漏气，氮气预充压力低于 4.5 MPa | 停机，断电挂牌上锁，补充氮气到 5.5 MPa",
+    "char_start": 658,
+    "char_end": 731,
+    "chunk_id": "doc_985e07ca9544ba28a1c27821-g1-00063",
+    "heading_path": ["7 故障处理", "7.2 故障代码"],
+    "score": None,
+}
+
+
+class FaultOut(_Wire):
+    """A table row or a section that says what a fault is, why it occurs and what to do.
+
+    `kind` is `row` (a row headed by the code), `section`, or `mention` (the code only occurs there).
+    `code` to `remedy` are empty where no column or label of that name was recognised; `record` holds
+    every column as it stands. `score` (0..1) is set for a search by symptom.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_FAULT_EXAMPLE]})
+
+    kind: Literal["row", "section", "mention"]
+    code: str
+    description: str = Field(description="Name or symptom of the fault.")
+    cause: str
+    remedy: str
+    record: dict[str, str] = Field(description="Column or label to text, all of them, as they stand.")
+    document_id: str
+    document_name: str
+    page_number: int = Field(description="Counts from 1.")
+    box: BoxOut | None = Field(description="Where it stands on the page, if the page has a layout.")
+    quote: str = Field(description="The slice `char_start:char_end` of the stored text of the page.")
+    char_start: int
+    char_end: int
+    chunk_id: str
+    heading_path: list[str]
+    score: float | None = None
+
+
+class FaultLookUpOut(_Wire):
+    """Everything that the documents say of one code, best first; `total` counts beyond the limit, too."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"code": "e0471", "collection": "default", "total": 1, "faults": [_FAULT_EXAMPLE]},
+            ]
+        }
+    )
+
+    code: str
+    collection: str
+    total: int
+    faults: list[FaultOut]
+
+
+class FaultSearchIn(_Wire):
+    """A symptom in words."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"symptom": "油温过高", "top_k": 3}]})
+
+    symptom: str = Field(min_length=1, max_length=8000)
+    top_k: int | None = Field(default=None, ge=1, le=50)
+
+
+class FaultSearchOut(_Wire):
+    """Faults that fit a symptom, best first; an empty list when none does.
+
+    `evidence` (0..1) is what the refusal threshold is compared with. `unknown_codes` are codes in the
+    symptom that no document has: then nothing is returned, as a neighbour must not answer.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "symptom": "充液阀动作很慢",
+                    "collection": "default",
+                    "faults": [{**_FAULT_EXAMPLE, "score": 0.82}],
+                    "evidence": 0.86,
+                    "unknown_codes": [],
+                }
+            ]
+        }
+    )
+
+    symptom: str
+    collection: str
+    faults: list[FaultOut]
+    evidence: float
+    unknown_codes: list[str]
 
 
 class MessageIn(_Wire):

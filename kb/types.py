@@ -337,6 +337,42 @@ class Passage:
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
+class FaultKind(StrEnum):
+    """How a fault stands in a document: as a table row, as a section, or only mentioned elsewhere."""
+
+    ROW = "row"
+    SECTION = "section"
+    MENTION = "mention"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row or section of a document that says what a fault is, why it occurs and what to do.
+
+    `code`, `description`, `cause` and `remedy` are empty where no column or label of that name was
+    recognised. `record` maps the columns of a row, or the labels of a section, to their text as it
+    stands. `quote` is the slice `char_start:char_end` of the stored text of page `page_number`, `box`
+    its place there if the page has one. `score` is 0..1 for a search by symptom, None for a look-up.
+    """
+
+    kind: FaultKind
+    code: str
+    description: str
+    cause: str
+    remedy: str
+    record: Mapping[str, str]
+    document_id: str
+    document_name: str
+    page_number: int
+    quote: str
+    char_start: int
+    char_end: int
+    chunk_id: str
+    heading_path: tuple[str, ...] = ()
+    box: Box | None = None
+    score: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation; `role` is system, user or assistant."""

@@ -123,7 +123,7 @@ def slice_window(window: Sequence[Unit]) -> str:
     first, last = window[0], window[-1]
     if len(window) == 1:
         return first.text
-    for span, text in _iter_spans(first.passage):
+    for span, text in iter_spans(first.passage):
         if span.page_number == first.page_number and span.char_start <= first.char_start < span.char_end:
             return text[first.char_start - span.char_start : last.char_end - span.char_start]
     raise AssertionError("a unit lies inside a span of its chunk")
@@ -150,7 +150,7 @@ def _iter_units(passage: Passage, index: int) -> Iterator[Unit]:
     titles |= {squeeze("".join(record)) for record in chunk.records}
     records = list(chunk.records)
     heading = ""
-    for span, text in _iter_spans(passage):
+    for span, text in iter_spans(passage):
         for start, end, record in _iter_rows(text, records):
             piece = text[start:end]
             if record is None:
@@ -181,7 +181,7 @@ def _make_unit(
     return Unit(passage, index, span.page_number, left, left + len(text), text, heading, record)
 
 
-def _iter_spans(passage: Passage) -> Iterator[tuple[Span, str]]:
+def iter_spans(passage: Passage) -> Iterator[tuple[Span, str]]:
     """Yield each span with its text; the chunk's text is the spans joined by newlines."""
     offset = 0
     for span in passage.chunk.spans:

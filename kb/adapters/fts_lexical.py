@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kb.errors import ConfigurationError, LexicalIndexUnavailableError
-from kb.lexemes import code_term, list_query_terms, tokenise
+from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, tokenise
 from kb.ports import LexicalEntry
 from kb.types import ScoredId
 
@@ -79,6 +79,24 @@ class FtsLexicalIndex:
 
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self._rank(collection_id, [code_term(code)], top_k=top_k)
+
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        first = f"{CODE_PREFIX}{prefix.lower()}"
+        with self._transaction("DEFERRED") as connection:
+            if not _exists(connection, collection_id):
+                return []
+            # a table of the terms themselves; it belongs to this connection and costs nothing to make
+            connection.execute(
+                f"CREATE VIRTUAL TABLE temp.terms_now USING fts5vocab('main', {_table(collection_id)}, 'row')"
+            )
+            try:
+                rows = connection.execute(
+                    "SELECT term FROM temp.terms_now WHERE term >= ? AND term < ? ORDER BY term",
+                    (first, f"{first}\x7f"),
+                ).fetchall()
+            finally:
+                connection.execute("DROP TABLE temp.terms_now")
+        return [term.removeprefix(CODE_PREFIX).upper() for (term,) in rows]
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
         where, values = "collection_id = ? AND document_key = ?", (collection_id, document_key)

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kb.lexemes import code_term, list_query_terms, tokenise
+from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, tokenise
 from kb.ports import LexicalEntry
 from kb.types import ScoredId
 
@@ -33,6 +33,12 @@ class MemoryLexicalIndex:
 
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self._rank(collection_id, [code_term(code)], top_k=top_k)
+
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        first = f"{CODE_PREFIX}{prefix.lower()}"
+        with self._lock:
+            terms = {term for _, counts in self._spaces.get(collection_id, {}).values() for term in counts}
+        return sorted(term.removeprefix(CODE_PREFIX).upper() for term in terms if term.startswith(first))
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
         with self._lock:

@@ -159,6 +159,10 @@ class SqlCatalog:
         with self._database.read() as c:
             return contents.get_pages(c, document_id, first=first, last=last)
 
+    def find_laid_out_page(self, document_id: str, page_number: int) -> Page | None:
+        with self._database.read() as c:
+            return contents.find_laid_out_page(c, document_id, page_number)
+
     def list_chunks(self, document_id: str) -> list[Chunk]:
         with self._database.read() as c:
             return contents.list_chunks(c, document_id)

@@ -141,6 +141,23 @@ def get_pages(c: sa.Connection, document_id: str, *, first: int, last: int | Non
     return [read_page(row) for row in c.execute(query.order_by(pages.c.page_number)).mappings()]
 
 
+def find_laid_out_page(c: sa.Connection, document_id: str, page_number: int) -> Page | None:
+    """Select one page unless it has no size: a big sheet is not read for boxes that it can't have."""
+    row = (
+        c.execute(
+            sa.select(pages).where(
+                pages.c.document_id == clean_text(document_id),
+                pages.c.generation == _shown_generation(pages, clean_text(document_id)),
+                pages.c.page_number == page_number,
+                pages.c.width.is_not(None),
+            )
+        )
+        .mappings()
+        .first()
+    )
+    return read_page(row) if row is not None else None
+
+
 def list_chunks(c: sa.Connection, document_id: str) -> list[Chunk]:
     """Select the chunks that are retrieved, or else the newest."""
     rows = c.execute(

@@ -13,6 +13,7 @@ from kb.cli import (
     demo,
     documents,
     evaluate,
+    fault,
     ingest,
     jobs,
     models,
@@ -64,6 +65,7 @@ app.command("demo", rich_help_panel=_SERVICE)(demo.demo)
 app.command("status", rich_help_panel=_SERVICE)(status.status)
 app.command("ingest", rich_help_panel=_CONTENT)(ingest.ingest)
 app.command("ask", rich_help_panel=_CONTENT)(ask.ask)
+app.command("fault", rich_help_panel=_CONTENT)(fault.fault)
 app.command("search", rich_help_panel=_CONTENT)(search.search)
 app.add_typer(documents.app, name="documents", rich_help_panel=_CONTENT)
 app.add_typer(collections.app, name="collections", rich_help_panel=_CONTENT)

@@ -36,7 +36,7 @@ EXIT_CODE_HELP = """Exit codes:
 - `1` something failed, such as one of several documents
 - `2` wrong usage
 - `3` the service does not answer
-- `4` no such document, collection, page or job
+- `4` no such document, collection, page, job or code
 - `5` wrong settings or installation
 - `130` interrupted with Ctrl-C
 """
@@ -115,7 +115,7 @@ def find_exit_code(error: KbError) -> ExitCode:
     if isinstance(error, ConfigurationError):
         return ExitCode.CONFIGURATION
     if isinstance(error, ClientError):
-        if error.status == 404 and error.code.endswith("_not_found"):
+        if error.status == 404 and (error.code.endswith("_not_found") or error.code == "code_unknown"):
             return ExitCode.NOT_FOUND
         if error.status in (401, 403):
             return ExitCode.CONFIGURATION
@@ -133,6 +133,7 @@ def report_error(error: KbError, *, as_json: bool) -> None:
             message=error.message,
             next_step=error.next_step,
             request_id=getattr(error, "request_id", ""),
+            suggestions=list(error.suggestions),
         )
         print_json(ErrorOut(error=detail))
         return

@@ -619,6 +619,18 @@ def test_pages_may_be_taken_by_range(catalog: Catalog, collection: Collection) -
     assert catalog.get_pages("unknown\x00") == []
 
 
+def test_only_a_page_with_a_size_is_laid_out(catalog: Catalog, collection: Collection) -> None:
+    job = get_job(register(catalog, collection))
+    start(catalog, job)
+    drawn = Page(2, "E-0471 low", width=595.0, height=842.0, blocks=(Block(BlockKind.PARAGRAPH, 0, 10),))
+    catalog.save_parsed(job.id, ParsedDocument((Page(1, "cover"), drawn), "application/pdf"), now=NOW)
+
+    assert catalog.find_laid_out_page(job.document_id, 2) == drawn
+    assert catalog.find_laid_out_page(job.document_id, 1) is None
+    assert catalog.find_laid_out_page(job.document_id, 3) is None
+    assert catalog.find_laid_out_page("unknown\x00", 2) is None
+
+
 def test_saving_again_replaces_what_an_earlier_attempt_saved(
     catalog: Catalog, collection: Collection
 ) -> None:

@@ -144,6 +144,17 @@ def test_find_code_is_not_fooled_by_parts_or_words(index: LexicalIndex) -> None:
     assert code_ids(index, "BRG-6217-2RS", top_k=0) == []
 
 
+def test_the_codes_of_a_collection_are_listed_once_each(index: LexicalIndex) -> None:
+    index.upsert("col_1", [entry("a", "E-0471 and F30001"), entry("b", "e 0471, pump X9, code 7")])
+    index.upsert("col_2", [entry("c", "SRVO-050")])
+
+    assert index.list_codes("col_1") == ["E0471", "F30001", "X9"]
+    assert index.list_codes("col_1") == ["E0471", "F30001", "X9"]
+    assert index.list_codes("col_1", prefix="E0") == ["E0471"]
+    assert index.list_codes("col_1", prefix="E1") == []
+    assert index.list_codes("col_unknown") == []
+
+
 def test_find_code_puts_the_chunk_that_is_about_the_code_first(index: LexicalIndex) -> None:
     filler = "and many other words about the machine that say nothing of it " * 5
     index.upsert(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from kb.adapters.memory_lexical import MemoryLexicalIndex
 from kb.errors import (
     BackendError,
     CatalogUnavailableError,
@@ -215,6 +216,10 @@ class FakeCatalog(Switch):
         self.check()
         pages = self.pages.get(document_id, ())
         return [p for p in pages if p.page_number >= first and (last is None or p.page_number <= last)]
+
+    def find_laid_out_page(self, document_id: str, page_number: int) -> Page | None:
+        pages = self.get_pages(document_id, first=page_number, last=page_number)
+        return next((page for page in pages if page.width is not None), None)
 
     def list_chunks(self, document_id: str) -> list[Chunk]:
         return list(self.chunks.get(document_id, ()))
@@ -482,21 +487,25 @@ class FakeVectors(Switch):
 
 
 class FakeLexical(Switch):
-    """Remembers which keys were removed."""
+    """Remembers which keys were removed, and finds what was put into `index`."""
 
     error = LexicalIndexUnavailableError
 
     def __init__(self) -> None:
         super().__init__()
         self.deleted: list[str] = []
+        self.index = MemoryLexicalIndex()
 
     def upsert(self, collection_id: str, entries: Sequence[LexicalEntry]) -> None: ...
 
     def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
-        return []
+        return self.index.query(collection_id, text, top_k=top_k)
 
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
-        return []
+        return self.index.find_code(collection_id, code, top_k=top_k)
+
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        return self.index.list_codes(collection_id, prefix=prefix)
 
     def delete_document(self, collection_id: str, document_key: str) -> None:
         self.check()

@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from api.app import create_app
 from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import QuestionTooLongError
+from kb.faults import FaultFinder
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
-from kb.retrieval import Retrieval
+from kb.retrieval import PassageRetriever, Retrieval
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -95,13 +96,16 @@ class FakeEmbedder:
 
 
 class FakeRetriever:
-    """Always finds the same passage."""
+    """Always finds the same passage, or what `instead` finds."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
+        self.instead: PassageRetriever | None = None
 
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         self.asked.append((collection.name, query, top_k))
+        if self.instead is not None:
+            return self.instead.retrieve(collection, query, top_k=top_k)
         return Retrieval(passages=(PASSAGE,), evidence=0.75)
 
 
@@ -223,6 +227,13 @@ class Service:
             embedder=self.embedder,
             retriever=self.retriever,
             answerer=self.answerer,
+            faults=FaultFinder(
+                retriever=self.retriever,
+                embedder=self.embedder,
+                lexical=self.lexical,
+                catalog=self.catalog,
+                evidence_threshold=0.5,
+            ),
             library=library,
             generator=self.generator,
         )

@@ -224,6 +224,9 @@ class FakeLexical:
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return []
 
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        return []
+
     def delete_document(self, collection_id: str, document_key: str) -> None:
         if self.delete_fails:
             raise LexicalIndexUnavailableError("not now")

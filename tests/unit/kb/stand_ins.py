@@ -19,6 +19,7 @@ from kb.types import (
     GenerationEvent,
     GenerationRequest,
     Message,
+    Page,
     Passage,
     ScoredId,
     Span,
@@ -68,6 +69,8 @@ class Library:
         self.chunks = {chunk.id: (chunk, name) for chunk, name in chunks}
         self.hidden: set[str] = set()
         self.query_sizes: list[int] = []
+        self.pages: dict[tuple[str, int], Page] = {}
+        self.pages_read: list[tuple[str, int]] = []
 
     # -- embedder
     fingerprint = "words"
@@ -101,6 +104,10 @@ class Library:
     # -- catalog
     def find_visible_chunks(self, chunk_ids: Sequence[str]) -> dict[str, tuple[Chunk, str]]:
         return {item: self.chunks[item] for item in chunk_ids if item not in self.hidden}
+
+    def find_laid_out_page(self, document_id: str, page_number: int) -> Page | None:
+        self.pages_read.append((document_id, page_number))
+        return self.pages.get((document_id, page_number))
 
 
 class DenseSide:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kb.codes import canonicalise, iter_codes
+from kb.codes import canonicalise, is_code_like, iter_codes
 
 
 def codes(text: str) -> list[str]:
@@ -154,3 +154,15 @@ def test_the_separator_of_a_code_makes_no_difference(code: str) -> None:
     spellings = [code, code.replace("-", ""), code.replace("-", "."), code.replace("-", "－")]
 
     assert {canonicalise(spelling) for spelling in spellings} == {code.replace("-", "")}
+
+
+@pytest.mark.parametrize(
+    "text", ["E-0471", " ｅ０４７１ ", "f 30050", "SRVO 050", "0x0F4A", "414", "OC", "a1b"]
+)
+def test_a_code_alone_is_meant_as_one(text: str) -> None:
+    assert is_code_like(text)
+
+
+@pytest.mark.parametrize("text", ["油温过高", "E-0471 怎么处理", "overheating", "no power", "油温60", ""])
+def test_words_are_not(text: str) -> None:
+    assert not is_code_like(text)

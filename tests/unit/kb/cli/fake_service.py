@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -20,6 +20,7 @@ from kb.schemas import (
     AnswerOut,
     AskIn,
     AttemptOut,
+    BoxOut,
     CitationOut,
     CollectionIn,
     CollectionOut,
@@ -30,6 +31,10 @@ from kb.schemas import (
     DocumentsOut,
     ErrorDetail,
     ErrorOut,
+    FaultLookUpOut,
+    FaultOut,
+    FaultSearchIn,
+    FaultSearchOut,
     JobOut,
     JobsOut,
     LiveOut,
@@ -62,11 +67,19 @@ STAGES = ("queued", "parsing", "embedding")
 class FakeError(Exception):
     """An error with the API's shape."""
 
-    def __init__(self, status: int, code: str, message: str, next_step: str = "") -> None:
+    def __init__(
+        self, status: int, code: str, message: str, next_step: str = "", suggestions: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.body = ErrorOut(
-            error=ErrorDetail(code=code, message=message, next_step=next_step, request_id="r-1")
+            error=ErrorDetail(
+                code=code,
+                message=message,
+                next_step=next_step,
+                request_id="r-1",
+                suggestions=list(suggestions),
+            )
         )
 
 
@@ -156,6 +169,31 @@ def make_passage(rank: int, name: str, page: int, text: str) -> PassageOut:
         heading_path=["故障处理", "E-0471"],
         text=text,
         records=[],
+    )
+
+
+def make_fault(*, kind: Literal["row", "section", "mention"] = "row", score: float | None = None) -> FaultOut:
+    """Return a Chinese fault; a mention is an English sentence."""
+    record = {"故障代码": "E-0471", "现象": "压力低", "原因": "漏气", "处理": "补氮气", "介质": "氮"}
+    is_mention = kind == "mention"
+    quote = "Alarm E-0471 came twice." if is_mention else " | ".join(record.values())
+    return FaultOut(
+        kind=kind,
+        code="E-0471",
+        description="" if is_mention else "压力低",
+        cause="" if is_mention else "漏气",
+        remedy="" if is_mention else "补氮气",
+        record={} if is_mention else record,
+        document_id="d-1",
+        document_name="shift_notes.md" if is_mention else "press_manual_zh.pdf",
+        page_number=1 if is_mention else 12,
+        box=None if is_mention else BoxOut(x0=1, y0=2, x1=3, y1=4),
+        quote=quote,
+        char_start=0,
+        char_end=len(quote),
+        chunk_id="d-1-g1-00000",
+        heading_path=[],
+        score=score,
     )
 
 
@@ -439,6 +477,28 @@ def create_app(state: State) -> FastAPI:
         changed = document.model_copy(update={"state": "parsing" if verb == "cancel" else "queued"})
         state.collections[document.collection][document.id] = changed
         return make_job(changed, state)
+
+    @app.post("/v1/collections/{name}/faults/search")
+    def search_faults(name: str, body: FaultSearchIn) -> FaultSearchOut:
+        state.documents(name)
+        fits = "nothing" not in body.symptom and "E-0472" not in body.symptom
+        return FaultSearchOut(
+            symptom=body.symptom,
+            collection=name,
+            faults=[make_fault(score=0.82)][: body.top_k] if fits else [],
+            evidence=0.86 if fits else 0.2,
+            unknown_codes=["E-0472"] if "E-0472" in body.symptom else [],
+        )
+
+    @app.get("/v1/collections/{name}/faults/{code:path}")
+    def look_up_fault(name: str, code: str, limit: int = 20) -> FaultLookUpOut:
+        state.documents(name)
+        if code not in ("E-0471", "A/7", "rot"):
+            raise FakeError(
+                404, "code_unknown", f"no document has the code {code!r}", "Other codes: E-0471.", ("E-0471",)
+            )
+        faults = [make_fault(), make_fault(kind="mention")]
+        return FaultLookUpOut(code=code, collection=name, total=2, faults=faults[:limit])
 
     @app.post("/v1/search")
     def search(body: SearchIn) -> SearchOut:

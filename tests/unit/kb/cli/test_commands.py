@@ -57,7 +57,7 @@ def test_help_tells_the_exit_codes(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "demo", "status", "ingest", "ask", "search", "eval", "settings", "version"]
+    ["up", "demo", "status", "ingest", "ask", "fault", "search", "eval", "settings", "version"]
     + [f"documents {verb}" for verb in ("list", "show", "text", "delete")]
     + [f"collections {verb}" for verb in ("list", "create", "delete")]
     + [f"jobs {verb}" for verb in ("list", "show", "cancel", "retry")]
