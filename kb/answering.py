@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from kb.citations import CitationChecker
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
-from kb.facts import asks_number, iter_numbers
+from kb.facts import asks_number, asks_what_to_do, iter_numbers
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, is_readable
+from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
 from kb.types import (
@@ -213,6 +214,8 @@ class Answerer:
             reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED
             yield from _refuse(blank, reason, found=found, draft=draft)
             return
+        if asks_what_to_do(blank.question):
+            yield from _add_precautions(draft)
         if draft.checker.dropped_count:
             draft.notices.append(
                 get_sentence("sentences_dropped", blank.language, count=draft.checker.dropped_count)
@@ -272,6 +275,17 @@ class Answerer:
                         yield AnswerDelta(piece)
         finally:
             _close(events)
+
+
+def _add_precautions(draft: _Draft) -> Iterator[AnswerDelta]:
+    """Say what a cited passage demands for safety and the answer left out, in the passage's words."""
+    language = draft.answer.language
+    for citation in draft.checker.citations:
+        for clause in list_unsaid_precautions(citation.quote, said=draft.text):
+            line = f"\n{get_sentence('precaution', language, clause=' '.join(clause.split()))}"
+            piece = f"{line}{'' if language == 'zh' else ' '}[{citation.number}]"
+            draft.text += piece
+            yield AnswerDelta(piece)
 
 
 def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list[str]:

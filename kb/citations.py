@@ -307,6 +307,8 @@ class CitationChecker:
                 for unit in self._units
                 if unit.passage_index == first.passage_index and unit.heading == first.heading
             ]
+        if all(map(self._relevance.is_about_another, related)):
+            return False
         best = max(map(self._relevance.score, related))
         return best >= _RELATIVE_RELEVANCE * self._relevance.best
 

@@ -164,7 +164,7 @@ class KbClient:
 
     def create_collection(self, name: str) -> CollectionOut:
         """Create a collection; the code is `collection_exists` when it is there."""
-        return self._call("POST", "/v1/collections", CollectionOut, body=CollectionIn(name=name))
+        return self._call("POST", "/v1/collections", CollectionOut, body=_build(CollectionIn, name=name))
 
     def ensure_collection(self, name: str) -> bool:
         """Create the collection unless it is there; return whether it was created."""
@@ -267,14 +267,14 @@ class KbClient:
         self, symptom: str, *, collection: str = "default", top_k: int | None = None
     ) -> FaultSearchOut:
         """Return the faults that fit a symptom in words; none is no error."""
-        body = FaultSearchIn(symptom=symptom, top_k=top_k)
+        body = _build(FaultSearchIn, symptom=symptom, top_k=top_k)
         path = f"{_collection(collection)}/faults/search"
         return self._call("POST", path, FaultSearchOut, body=body, timeout_s=_SLOW_S)
 
     # -- search and answers
     def search(self, query: str, *, collection: str = "default", top_k: int | None = None) -> SearchOut:
         """Return the best passages without an answer."""
-        body = SearchIn(query=query, collection=collection, top_k=top_k)
+        body = _build(SearchIn, query=query, collection=collection, top_k=top_k)
         return self._call("POST", "/v1/search", SearchOut, body=body, timeout_s=_SLOW_S)
 
     def ask(
@@ -286,7 +286,7 @@ class KbClient:
         max_tokens: int | None = None,
     ) -> AnswerOut:
         """Return the whole answer."""
-        body = AskIn(question=question, collection=collection, top_k=top_k, max_tokens=max_tokens)
+        body = _build(AskIn, question=question, collection=collection, top_k=top_k, max_tokens=max_tokens)
         return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
 
     def stream(
@@ -298,8 +298,8 @@ class KbClient:
         max_tokens: int | None = None,
     ) -> Iterator[AskEvent]:
         """Yield the answer's text as it is written, then exactly one `AskFinished`."""
-        body = AskIn(
-            question=question, collection=collection, top_k=top_k, max_tokens=max_tokens, stream=True
+        body = _build(
+            AskIn, question=question, collection=collection, top_k=top_k, max_tokens=max_tokens, stream=True
         )
         with self._translating():
             request = self._http.build_request(
@@ -430,6 +430,22 @@ def iter_server_sent_events(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             event = value
         elif name == "data":
             data.append(value)
+
+
+def _build(model: type[_Model], **fields: object) -> _Model:
+    """Return the body of a request; raises `ClientError` for what the API would refuse."""
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, item['loc']))}: {item['msg'][:1].lower()}{item['msg'][1:]}"
+            for item in error.errors(include_url=False, include_input=False)
+        ]
+        raise ClientError(
+            f"wrong request: {'; '.join(wrong)}",
+            code="invalid_request",
+            next_step="Correct it, then try again.",
+        ) from None
 
 
 class _TextIn(BaseModel):

@@ -112,6 +112,26 @@ _ASKS_TIME = re.compile(r"多久|多长时间|周期|间隔|\bhow (?:long|often)
 _ASKED_ATTRIBUTE = re.compile(
     r"([\u4e00-\u9fff]{2})(?:应该?|需要?|要)?(?:设|调|设定|设置)?(?:是|为|有)(?:多少|多大|多高|多长)"
 )
+_ASKS_WHAT_TO_DO = re.compile(
+    r"怎么|怎样|如何|为什么|原因|处理|解决|查哪|检查什么|该查|步骤|办法|能.{0,12}吗|可以.{0,12}吗|是否"
+    r"|\bhow (?:do|can|should|to)\b|\bwhy\b|\bwhat (?:should|to|can|must|causes?|happen)"
+    r"|\bcauses?\b|\bsteps?\b|\b(?:can|may|should|must) (?:i|we)\b|\bwill not\b|\bwon't\b|\bdoes not\b",
+    re.IGNORECASE,
+)
+_ASKED_SUBJECT = re.compile(
+    r"([^，,。;；：:?？\s][^，,。;；：:?？]*?)的[^的，,。?？]{2,12}?(?:应该?|需要?|要)?(?:设|调|设定|设置)?(?:是|为|有)?"
+    r"(?:多少|多大|多高|多长|几(?!乎))"
+    r"|\b(?:what is|what's|how (?:high|large|big|long|much) is) the [a-z -]{3,40}? (?:of|for) (?:the |an? )?"
+    r"(?P<of>[^?,.;]{3,60})",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(
+    r"(?P<number>\d{1,3}|[一二三四五六七八九十])\s*(?:号|#)\s*(?P<name>[\u4e00-\u9fff]{2})"
+    r"|\b(?P<noun>press|pump|line|machine|drive|motor|unit|crane|compressor|robot|station|boiler|furnace)"
+    r" (?:no\.? ?|#)?(?P<index>\d{1,3})\b",
+    re.IGNORECASE,
+)
+_DIGITS = {numeral: str(value) for value, numeral in enumerate("一二三四五六七八九十", start=1)}
 _PERMISSION = re.compile(
     r"允许|可以(?!靠)|能够|可继续|能继续|方可|才能|可(?=[开复继使运操打进])|"
     r"\b(?:may|can) (?:be|still|continue|operate|run|keep)\b|\bmay\b|\ballowed\b|\bpermitted\b|\bsafe to\b",
@@ -192,6 +212,40 @@ def find_asked_attribute(question: str) -> str | None:
     """Return the end of what a Chinese question asks the number of: 流量 of 额定流量是多少."""
     found = _ASKED_ATTRIBUTE.search(unicodedata.normalize("NFKC", question))
     return found[1] if found else None
+
+
+def asks_what_to_do(question: str) -> bool:
+    """Return whether causes, steps or a permission are asked for, rather than a fact."""
+    return bool(_ASKS_WHAT_TO_DO.search(unicodedata.normalize("NFKC", question)))
+
+
+def find_asked_subject(question: str) -> str | None:
+    """Return whose number a question asks for, codes left out: 立柱螺母 of 立柱螺母的拧紧力矩是多少."""
+    found = _ASKED_SUBJECT.search(unicodedata.normalize("NFKC", question))
+    if found is None:
+        return None
+    subject = found[1] or found["of"]
+    for mention in reversed(list(iter_codes(subject))):
+        subject = f"{subject[: mention.char_start]} {subject[mention.char_end :]}"
+    return subject.strip() or None
+
+
+def names_another(question: str, text: str) -> bool:
+    """Return whether the text names a machine of the question's kind by another number only.
+
+    3号压机 and press 3 are others than 1号压机 and press 1; a text that names both is about either.
+    """
+    asked, named = _list_numbered(question), _list_numbered(text)
+    return any(name in named and numbers.isdisjoint(named[name]) for name, numbers in asked.items())
+
+
+def _list_numbered(text: str) -> dict[str, set[str]]:
+    numbers: dict[str, set[str]] = {}
+    for found in _NUMBERED.finditer(unicodedata.normalize("NFKC", text)):
+        number = found["number"] or found["index"]
+        name = (found["name"] or found["noun"]).casefold()
+        numbers.setdefault(name, set()).add(_DIGITS.get(number, number.lstrip("0") or "0"))
+    return numbers
 
 
 def permits(text: str) -> bool:

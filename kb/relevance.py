@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from kb.facts import asks_time
+from kb.facts import asks_time, find_asked_subject, names_another
 from kb.language import detect_language
 from kb.units import Unit
 from kb.words import get_units
@@ -30,11 +30,13 @@ class Relevance:
     def __init__(self, question: str, units: Sequence[Unit], *, names: Sequence[str] = ()) -> None:
         """`names` are canonical codes of whole machines: they don't tell one unit from another."""
         self._units = units
+        self._question = question
         self._asks_time = asks_time(question)
         self._language = detect_language(question)
         own = {name.casefold() for name in names}
         pieces = get_units(question)
         self._pieces = [piece for piece in pieces if piece.isdisjoint(own)] or pieces
+        self._subject = get_units(find_asked_subject(question) or "")
         self._place = {id(unit): place for place, unit in enumerate(units)}
         everything = [unit.terms | unit.scope_terms for unit in units]
         counts = [sum(not piece.isdisjoint(terms) for terms in everything) for piece in self._pieces]
@@ -78,9 +80,11 @@ class Relevance:
     def score(self, unit: Unit) -> float:
         """Return 0..1: the share of the question's content in the unit, its scope and its neighbours.
 
-        A span of time that answers "how long" or "how often" counts a little by itself.
+        It is 0 for a unit about another machine or part than the one whose number is asked for. A span of time that answers "how long" or "how often" counts a little by itself.
         """
         if not self._total:
+            return 0.0
+        if self.is_about_another(unit):
             return 0.0
         near = self._get_neighbour_terms(unit)
         covered = 0.0
@@ -94,6 +98,15 @@ class Relevance:
         if self._asks_time and not unit.units_of_number.isdisjoint(_TIMES):
             covered += _TIME_SHARE * (self._total - covered)
         return covered / self._total
+
+    def is_about_another(self, unit: Unit) -> bool:
+        """Return whether the unit is about another machine or part than the one that was asked about."""
+        if names_another(self._question, f"{unit.scope}\n{unit.text}"):
+            return True
+        if not self._subject or unit.language != self._language:
+            return False
+        known = unit.terms | unit.scope_terms | self._get_neighbour_terms(unit)
+        return all(piece.isdisjoint(known) for piece in self._subject)
 
     def _get_neighbour_terms(self, unit: Unit) -> frozenset[str]:
         """Return the words of the sentences before and behind; rows don't speak for one another."""

@@ -219,7 +219,8 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         lines = [
-            f"{ENV_PREFIX}{'.'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            f"{ENV_PREFIX}{'.'.join(str(part) for part in item['loc']).upper()}: "
+            + ("unknown setting" if item["type"] == "extra_forbidden" else item["msg"])
             for item in error.errors(include_url=False, include_input=False)
         ]
         raise SettingsError(

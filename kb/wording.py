@@ -42,6 +42,10 @@ _SENTENCES = {
         "zh": "模型没有找到答案，以下为与问题最吻合的原文摘录。",
         "en": "The model found no answer; this is the passage that matches the question best.",
     },
+    "precaution": {
+        "zh": "原文中的安全要求：“{clause}”",
+        "en": "Precaution in the source: “{clause}”",
+    },
     "sentences_dropped": {
         "zh": "有 {count} 句话因原文不支持而被略去。",
         "en": "{count} sentence(s) that the documents do not support were left out.",

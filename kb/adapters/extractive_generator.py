@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import asks_number, find_asked_attribute, iter_numbers
+from kb.facts import asks_number, asks_what_to_do, find_asked_attribute, iter_numbers
 from kb.language import detect_language
 from kb.relevance import Relevance
 from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest
@@ -27,12 +27,6 @@ _MOST_FOREIGN = 3
 _LEAST_PART_UNITS = 4
 _PART = re.compile(r"[,，;；。?？]")
 _MARKER = re.compile(r"\[(\d+)\]")
-_ASKS_WHAT_TO_DO = re.compile(
-    r"怎么|怎样|如何|为什么|原因|处理|解决|查哪|检查什么|该查|步骤|办法|能.{0,12}吗|可以.{0,12}吗|是否"
-    r"|\bhow (?:do|can|should|to)\b|\bwhy\b|\bwhat (?:should|to|can|must|causes?|happen)"
-    r"|\bcauses?\b|\bsteps?\b|\b(?:can|may|should|must) (?:i|we)\b|\bwill not\b|\bwon't\b|\bdoes not\b",
-    re.IGNORECASE,
-)
 
 
 class ExtractiveGenerator:
@@ -84,6 +78,7 @@ class ExtractiveGenerator:
             kept = [
                 unit for found in defining.values() for unit in self._keep_best(found, relevance, request)
             ]
+            kept = [near for unit in kept for near in _follow(unit, units, request.question)]
             return self._list_beside(kept, units, relevance, request) + kept
         units = [unit for unit in units if not _is_about_another(unit, codes)]
         own = [unit for unit in units if _reads_in(unit, request.language)]
@@ -142,7 +137,7 @@ class ExtractiveGenerator:
             good = [unit for unit in ranked if scores[id(unit)] >= _SHARE_OF_BEST * best]
             if not good:
                 continue
-            if not good[0].is_row and _ASKS_WHAT_TO_DO.search(question):
+            if not good[0].is_row and asks_what_to_do(question):
                 # the finding is followed by its cause and what to do
                 good = _list_section(good, units)[: 1 + _MOST_FOLLOWING]
             elif len(parts) > 1:
@@ -208,6 +203,25 @@ def _list_section(good: Sequence[Unit], units: Sequence[Unit]) -> list[Unit]:
     wanted = {id(unit) for unit in good}
     start = next(place for place, unit in enumerate(section) if id(unit) in wanted)
     return section[start:]
+
+
+def _follow(unit: Unit, units: Sequence[Unit], question: str) -> list[Unit]:
+    """Return the unit and, when cause or remedy is asked for, the sentences up to the next code's."""
+    if unit.is_row or not asks_what_to_do(question):
+        return [unit]
+    behind = [
+        other
+        for other in units
+        if other.passage_index == unit.passage_index
+        and other.page_number == unit.page_number
+        and other.char_start > unit.char_start
+    ]
+    following: list[Unit] = []
+    for other in behind[:_MOST_FOLLOWING]:
+        if other.is_row or other.heading != unit.heading or other.head_code is not None:
+            break
+        following.append(other)
+    return [unit, *following]
 
 
 def _drop_repeats(units: Sequence[Unit]) -> list[Unit]:

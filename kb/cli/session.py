@@ -117,6 +117,8 @@ def find_exit_code(error: KbError) -> ExitCode:
     if isinstance(error, ClientError):
         if error.status == 404 and (error.code.endswith("_not_found") or error.code == "code_unknown"):
             return ExitCode.NOT_FOUND
+        if error.code == "invalid_request":
+            return ExitCode.USAGE
         if error.status in (401, 403):
             return ExitCode.CONFIGURATION
     return ExitCode.FAILED

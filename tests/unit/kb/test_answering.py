@@ -258,6 +258,17 @@ def test_an_answer_without_any_support_and_without_quotes_is_refused(fallback: S
     assert text == answer.text
 
 
+def test_a_precaution_that_an_instruction_leaves_out_is_added_from_its_quote() -> None:
+    alarm = "报警 E-0471 的处理：先断电并上锁，再清洗冷却器翅片。"
+    generator = Script("清洗冷却器翅片。[1]")
+
+    text, answer = _collect(_answerer(generator, library=_library(alarm)), "E-0471 怎么处理？")
+
+    assert text == "清洗冷却器翅片[1]。\n原文中的安全要求：“报警 E-0471 的处理：先断电并上锁”[1]"
+    assert answer.text == text
+    assert "先断电并上锁" in answer.citations[0].quote
+
+
 def test_a_loop_is_cut() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。" * 50, piece=5)
 

@@ -188,3 +188,33 @@ def test_in_another_language_the_number_asked_for_goes_first() -> None:
     text = "Set the ramp first. Set the minimum frequency to 20.0 Hz."
 
     assert answer("最低频率应设为多少？", passage(text)) == ["Set the minimum frequency to 20.0 Hz. [1]"]
+
+
+def test_the_number_of_another_part_is_no_answer() -> None:
+    bolt = passage("压板螺栓 M24 的拧紧力矩为 450 N·m。")
+
+    assert answer("压板螺栓的拧紧力矩是多少？", bolt) != []
+    assert answer("立柱螺母的拧紧力矩是多少？", bolt) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("1 号压机哪天停机检修？", "3号压机停机检修，更换主缸密封。"),
+        ("When is press 1 serviced?", "Press 3 is serviced in May."),
+    ],
+)
+def test_another_machine_of_the_kind_is_no_answer(question: str, text: str) -> None:
+    assert answer(question, passage(text)) == []
+    asked = question.replace("1", "3")
+    assert answer(asked, passage(text)) != []
+
+
+def test_what_to_do_about_a_code_in_prose_is_quoted_with_it() -> None:
+    log = passage("E07：排气温度传感器断线。处理：检查接线端子 X3。E08：油位低。处理：加油。")
+
+    said = answer("E07 怎么处理？", log)
+
+    assert said[0].startswith("E07：排气温度传感器断线。")
+    assert "X3" in said[1]
+    assert not any("加油" in line for line in said)

@@ -76,6 +76,16 @@ def test_wrong_usage_is_two(run: Run) -> None:
     assert run("search", "x", "--top-k", "0").code == 2
 
 
+@pytest.mark.parametrize("command", [("ask", ""), ("search", ""), ("ask", "x" * 40_000)])
+def test_what_the_service_would_refuse_is_one_clear_line(run: Run, command: tuple[str, ...]) -> None:
+    ended = run(*command)
+
+    assert ended.code == 2
+    assert "wrong request: " in ended.err
+    assert "Traceback" not in ended.err
+    assert len(ended.err.splitlines()) <= 4
+
+
 def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").out == run("version").out
     assert set(run("version", "--json").json) == {"version"}
