@@ -64,10 +64,14 @@ def measure_unknown(question: str, texts: Sequence[str], *, names: Sequence[str]
 
     `names` are canonical codes that count neither way: they name the machine, not what is asked of it.
     """
-    known = frozenset().union(*map(get_all_terms, texts))
     own = {fold(name) for name in names}
-    units = [unit for unit in get_units(question) if unit.isdisjoint(own)]
-    return sum(unit.isdisjoint(known) for unit in units) / len(units) if units else 0.0
+    units = unknown = [unit for unit in get_units(question) if unit.isdisjoint(own)]
+    for text in texts:
+        if not unknown:
+            break
+        terms = get_all_terms(text)
+        unknown = [unit for unit in unknown if unit.isdisjoint(terms)]
+    return len(unknown) / len(units) if units else 0.0
 
 
 def has_unknown_name(question: str, texts: Iterable[str]) -> bool:

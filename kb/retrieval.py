@@ -37,7 +37,7 @@ _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
 _OWN_WEIGHTS = (1.0, 1.5, 0.1)
 """Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
-_OTHER_WEIGHTS = (1.5, 0.5, 0.1)
+_OTHER_WEIGHTS = (1.5, 0.15, 0.1)
 """The same across languages, where the words that are shared are few and say little."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
@@ -82,12 +82,14 @@ class _Found:
     """A visible chunk with what one index said of it.
 
     `centred` is set for chunks in another language: the cosine above that to unrelated questions.
+    `languages` are those in which it can be read.
     """
 
     chunk: Chunk
     document_name: str
     score: float
     centred: float = 0.0
+    languages: frozenset[str] = frozenset()
 
     def has_content(self) -> bool:
         """Return False for rows of dots and rules, such as the lines of a table of contents."""
@@ -96,19 +98,22 @@ class _Found:
 
     def is_in(self, language: str) -> bool:
         """Return whether a reader of this language can read it."""
-        return is_readable(self.chunk, language)
+        return language in self.languages
 
 
-def is_readable(chunk: Chunk, language: str) -> bool:
-    """Return whether a reader of `zh` or `en` can read the chunk; a bilingual page is in both.
+def find_languages(chunk: Chunk) -> frozenset[str]:
+    """Return in which of `zh` and `en` a reader can read the chunk; a bilingual page is in both.
 
     A table row of codes and numbers is in the language of its headings.
     """
     letters = [char for char in chunk.indexed_text if char.isalpha()]
     chinese = sum(map(is_cjk, letters))
-    if language == "zh":
-        return chinese > _CHINESE_SHARE * len(letters)
-    return chinese * 2 < len(letters)
+    readable = {"zh": chinese > _CHINESE_SHARE * len(letters), "en": chinese * 2 < len(letters)}
+    return frozenset(language for language, is_readable in readable.items() if is_readable)
+
+
+def _make_hit(chunk: Chunk, document_name: str, *, score: float) -> _Found:
+    return _Found(chunk, document_name, score=score, languages=find_languages(chunk))
 
 
 class Retriever:
@@ -261,7 +266,8 @@ class Retriever:
             for hit in hits
             if hit.chunk.id in stored
         ]
-        return sorted(centred, key=lambda hit: -hit.centred)
+        # half way ranks best: all of it favours what is far from everything
+        return sorted(centred, key=lambda hit: -(hit.score + hit.centred))
 
     def _search_lexical(
         self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
@@ -284,7 +290,7 @@ class Retriever:
             exhausted = len(ids) < wanted or wanted >= self._candidates * _MOST_FETCHED
             if len(visible) >= self._candidates or exhausted:
                 hits = [
-                    _Found(*visible[item.chunk_id], score=item.score)
+                    _make_hit(*visible[item.chunk_id], score=item.score)
                     for item in ids
                     if item.chunk_id in visible
                 ]
@@ -347,7 +353,10 @@ class Retriever:
                 )
             else:
                 evidence[group] = score_cross_evidence(
-                    [hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)],
+                    sorted(
+                        (hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)),
+                        reverse=True,
+                    ),
                     background=self._get_background(group, vector),
                     language=language,
                     code=match,
