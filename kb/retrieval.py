@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from statistics import median
 from threading import Lock
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from kb.ports import Catalog, Embedder, LexicalIndex, Vectors, VectorStore
 from kb.resources import read_lines
 from kb.types import Chunk, Collection, Passage, ScoredId
 from kb.words import squeeze
+
+IndexName = Literal["dense", "lexical"]
 
 _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
@@ -71,6 +73,12 @@ class Retrieval:
 
 class PassageRetriever(Protocol):
     """Question to passages; `Retriever`, or one that measures it."""
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        """Return up to `top_k` passages as one index alone ranks them; raises a `BackendError`."""
+        ...
 
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         """Return up to `top_k` passages, best first; raises a `BackendError`."""
@@ -209,6 +217,28 @@ class Retriever:
             evidence_by_language=evidence,
         )
 
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        """Return up to `top_k` passages as one index alone ranks them: what the fusion has to beat.
+
+        Plain cosines or plain BM25 over all languages; no code goes ahead and repetitions stay.
+        """
+        limit = max(top_k, self._candidates)
+        if index == "dense":
+            vector = self._embedder.embed_query(query)
+            hits = self._visible(
+                lambda k: self._vectors.query(collection.id, vector, top_k=k), candidates=limit
+            )
+        else:
+            hits = self._visible(
+                lambda k: self._lexical.query(collection.id, query, top_k=k), candidates=limit
+            )
+        return tuple(
+            Passage(hit.chunk, hit.document_name, score=hit.score, rank=rank, scores={index: hit.score})
+            for rank, hit in enumerate(hits[:top_k])
+        )
+
     # -- searching
     def _find_codes(
         self, collection_id: str, query: str
@@ -281,20 +311,23 @@ class Retriever:
         others = self._visible(lambda k: self._lexical.query(collection_id, bare, top_k=k))
         return [*own, *(hit for hit in others if not hit.is_in(language))]
 
-    def _visible(self, fetch: Callable[[int], Sequence[ScoredId]]) -> list[_Found]:
+    def _visible(
+        self, fetch: Callable[[int], Sequence[ScoredId]], *, candidates: int | None = None
+    ) -> list[_Found]:
         """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
-        wanted = self._candidates
+        limit = candidates or self._candidates
+        wanted = limit
         while True:
             ids = fetch(wanted)
             visible = self._catalog.find_visible_chunks([item.chunk_id for item in ids])
-            exhausted = len(ids) < wanted or wanted >= self._candidates * _MOST_FETCHED
-            if len(visible) >= self._candidates or exhausted:
+            exhausted = len(ids) < wanted or wanted >= limit * _MOST_FETCHED
+            if len(visible) >= limit or exhausted:
                 hits = [
                     _make_hit(*visible[item.chunk_id], score=item.score)
                     for item in ids
                     if item.chunk_id in visible
                 ]
-                return [hit for hit in hits if hit.has_content()][: self._candidates]
+                return [hit for hit in hits if hit.has_content()][:limit]
             wanted *= 4
 
     # -- judging

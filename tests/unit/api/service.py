@@ -15,7 +15,7 @@ from kb.errors import QuestionTooLongError
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
-from kb.retrieval import Retrieval
+from kb.retrieval import IndexName, Retrieval
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -103,6 +103,12 @@ class FakeRetriever:
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
         self.asked.append((collection.name, query, top_k))
         return Retrieval(passages=(PASSAGE,), evidence=0.75)
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        self.asked.append((f"{index} {collection.name}", query, top_k))
+        return (PASSAGE,)
 
 
 @dataclass
