@@ -107,6 +107,7 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
     from ingest.page_cache import PageCache
     from ingest.pipeline import IngestPipeline
     from ingest.reader import SubprocessReader
+    from ingest.short_text import ShortTextReader
 
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(settings.resolved_database_url)
@@ -115,14 +116,16 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
     return IngestPipeline(
         catalog=catalog,
         files=_build_files(settings),
-        reader=SubprocessReader(
-            timeout_s=settings.parse_timeout_s,
-            memory_bytes=settings.parse_memory_bytes,
-            max_pages=settings.max_pages,
-            ocr=settings.ocr,
-            page_timeout_s=settings.page_timeout_s,
-            max_text_bytes=settings.max_text_bytes,
-            cache=PageCache(_parsed_dir(settings), max_bytes=settings.parse_cache_bytes),
+        reader=ShortTextReader(
+            SubprocessReader(
+                timeout_s=settings.parse_timeout_s,
+                memory_bytes=settings.parse_memory_bytes,
+                max_pages=settings.max_pages,
+                ocr=settings.ocr,
+                page_timeout_s=settings.page_timeout_s,
+                max_text_bytes=settings.max_text_bytes,
+                cache=PageCache(_parsed_dir(settings), max_bytes=settings.parse_cache_bytes),
+            )
         ),
         embedder=embedder,
         vectors=ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL")),
