@@ -44,6 +44,12 @@ def measure_similarity(cosine: float, *, background: float) -> float:
     return (cosine - background) / max(1.0 - background, 1e-3)
 
 
+def measure_share(units: Sequence[frozenset[str]], text: str) -> float:
+    """Return the share, 0..1, of the units (see `kb.words.get_units`) that stand in the text."""
+    terms = get_all_terms(text)
+    return sum(not unit.isdisjoint(terms) for unit in units) / len(units) if units else 0.0
+
+
 def measure_coverage(question: str, texts: Sequence[str]) -> float:
     """Return the largest share, 0..1, of the question's content that one text holds.
 

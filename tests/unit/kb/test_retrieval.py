@@ -172,6 +172,29 @@ def test_lines_of_dots_are_no_passages() -> None:
     assert _texts(_retrieve(library, "keys")) == ["The keys lock the panel."]
 
 
+def test_what_says_the_same_in_the_other_language_follows_the_best_of_the_own() -> None:
+    library = _library(
+        "皮带每 4000 小时更换 SPZ1250",
+        "Bearings are greased with 30 g.",
+        "Valves are tested yearly.",
+        "Belts SPZ1250 are replaced after 4000 hours.",
+    )
+
+    found = _retrieve(library, "皮带每多少小时更换？")
+
+    assert found.evidence_by_language["zh"] >= 0.5
+    assert _texts(found)[:2] == [
+        "皮带每 4000 小时更换 SPZ1250",
+        "Belts SPZ1250 are replaced after 4000 hours.",
+    ]
+
+
+def test_a_chunk_that_holds_more_of_the_question_goes_before_one_that_repeats_a_part() -> None:
+    library = _library("油压 油压 油压 油压", "油压过低时检查滤芯", "皮带每年更换")
+
+    assert _texts(_retrieve(library, "油压过低检查滤芯"))[0] == "油压过低时检查滤芯"
+
+
 def test_a_bilingual_page_counts_as_the_questions_language() -> None:
     library = _library("Canteen / 食堂 opens at noon / 中午开门。")
 
