@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service import KB_COMMAND, ROOT, Service, wait_until
+from tests.service import KB_COMMAND, ROOT, Service, start_service, wait_until
 
 CORPUS = [
     {"id": "vent", "title": "Venting the pump", "text": "Close valve V2, then open the vent screw one turn."},
@@ -42,6 +43,13 @@ QUERIES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def quoting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Yield an empty service that answers with quotes: what a model writes is measured elsewhere."""
+    with start_service(tmp_path_factory.mktemp("quoting") / "data", KB_GENERATOR="extractive") as running:
+        yield running
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "pumps"
@@ -56,11 +64,11 @@ def list_collections(service: Service) -> list[str]:
     return [item["name"] for item in service.http.get("/v1/collections").json()["collections"]]
 
 
-def test_a_folder_is_ingested_asked_and_dropped(service: Service, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_is_ingested_asked_and_dropped(quoting: Service, folder: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.json"
-    before = list_collections(service)
+    before = list_collections(quoting)
 
-    ended = service.run_kb("eval", str(folder), "--json", "-", "--results", str(results))
+    ended = quoting.run_kb("eval", str(folder), "--json", "-", "--results", str(results))
 
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
@@ -74,21 +82,21 @@ def test_a_folder_is_ingested_asked_and_dropped(service: Service, folder: Path, 
     answers = json.loads((tmp_path / "results.answers.json").read_text("utf-8"))
     assert answers["q5"]["reason"] == "code_unknown"
     assert {item["file"] for item in answers["q2"]["evidence"]} == {"e0471"}
-    assert list_collections(service) == before
+    assert list_collections(quoting) == before
 
 
-def test_ctrl_c_drops_the_collection_of_a_folder(service: Service, folder: Path) -> None:
-    before = list_collections(service)
+def test_ctrl_c_drops_the_collection_of_a_folder(quoting: Service, folder: Path) -> None:
+    before = list_collections(quoting)
     with subprocess.Popen(
         [*KB_COMMAND, "eval", str(folder)],
-        env=dict(service.environment),
+        env=dict(quoting.environment),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        wait_until(lambda: list_collections(service) != before, what="the set's collection is there")
+        wait_until(lambda: list_collections(quoting) != before, what="the set's collection is there")
         process.send_signal(signal.SIGINT)
         status = process.wait(60)
 
     assert status == 130
-    assert list_collections(service) == before
+    assert list_collections(quoting) == before
