@@ -14,7 +14,7 @@ from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
-from kb.retrieval import PassageRetriever, Retrieval, is_readable
+from kb.retrieval import PassageRetriever, Retrieval, find_languages
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
@@ -304,11 +304,11 @@ def _focus(found: Retrieval, *, least: float) -> list[Passage]:
 
     What was found in the other language is only the nearest there is.
     """
-    languages = [language for language, evidence in found.evidence_by_language.items() if evidence >= least]
+    languages = {language for language, evidence in found.evidence_by_language.items() if evidence >= least}
     kept = [
         passage
         for passage in found.passages
-        if any(is_readable(passage.chunk, language) for language in languages)
+        if not languages.isdisjoint(find_languages(passage.chunk))
         or any(contains_code(passage.chunk.indexed_text, code) for code in found.codes)
     ]
     return kept or list(found.passages)

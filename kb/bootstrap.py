@@ -117,6 +117,7 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
     from ingest.page_cache import PageCache
     from ingest.pipeline import IngestPipeline
     from ingest.reader import SubprocessReader
+    from ingest.short_text import ShortTextReader
     from kb.adapters.celery_queue import CeleryIngestQueue
 
     settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -136,7 +137,7 @@ def build_pipeline(settings: Settings, *, embedder: Embedder | None = None) -> I
     return IngestPipeline(
         catalog=catalog,
         files=files,
-        reader=reader,
+        reader=ShortTextReader(reader),
         embedder=embedder,
         vectors=ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL")),
         lexical=FtsLexicalIndex(settings.data_dir / "lexical.sqlite"),

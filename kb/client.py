@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from kb.schemas import (
     PageOut,
     ReadyOut,
     SearchIn,
+    SearchMode,
     SearchOut,
     UploadOut,
     UploadResultOut,
@@ -204,6 +205,12 @@ class KbClient:
             )
         return self._parse(reply, UploadOut).results[0]
 
+    def upload_texts(self, collection: str, texts: Mapping[str, str]) -> list[UploadResultOut]:
+        """Send texts as documents, by name, in one request; return what became of each, in order."""
+        files = [("files", (name, text.encode("utf-8"), "text/plain")) for name, text in texts.items()]
+        reply = self._send("POST", f"{_collection(collection)}/documents", files=files, timeout_s=_SLOW_S)
+        return self._parse(reply, UploadOut).results
+
     def iter_documents(
         self, collection: str, *, state: str | None = None, parent_id: str | None = None
     ) -> Iterator[DocumentOut]:
@@ -272,9 +279,16 @@ class KbClient:
         return self._call("POST", path, FaultSearchOut, body=body, timeout_s=_SLOW_S)
 
     # -- search and answers
-    def search(self, query: str, *, collection: str = "default", top_k: int | None = None) -> SearchOut:
-        """Return the best passages without an answer."""
-        body = _build(SearchIn, query=query, collection=collection, top_k=top_k)
+    def search(
+        self,
+        query: str,
+        *,
+        collection: str = "default",
+        top_k: int | None = None,
+        mode: SearchMode = "hybrid",
+    ) -> SearchOut:
+        """Return the best passages without an answer; a mode other than `hybrid` asks one index alone."""
+        body = _build(SearchIn, query=query, collection=collection, top_k=top_k, mode=mode)
         return self._call("POST", "/v1/search", SearchOut, body=body, timeout_s=_SLOW_S)
 
     def ask(
@@ -363,7 +377,7 @@ class KbClient:
         body: BaseModel | None = None,
         params: dict[str, str] | None = None,
         form: dict[str, str] | None = None,
-        files: list[tuple[str, tuple[str, io.BufferedReader, str]]] | None = None,
+        files: Sequence[tuple[str, tuple[str, io.BufferedReader | bytes, str]]] | None = None,
         accepted: tuple[int, ...] = (),
         timeout_s: float | None = None,
     ) -> httpx.Response:

@@ -44,6 +44,12 @@ def measure_similarity(cosine: float, *, background: float) -> float:
     return (cosine - background) / max(1.0 - background, 1e-3)
 
 
+def measure_share(units: Sequence[frozenset[str]], text: str) -> float:
+    """Return the share, 0..1, of the units (see `kb.words.get_units`) that stand in the text."""
+    terms = get_all_terms(text)
+    return sum(not unit.isdisjoint(terms) for unit in units) / len(units) if units else 0.0
+
+
 def measure_coverage(question: str, texts: Sequence[str]) -> float:
     """Return the largest share, 0..1, of the question's content that one text holds.
 
@@ -64,10 +70,14 @@ def measure_unknown(question: str, texts: Sequence[str], *, names: Sequence[str]
 
     `names` are canonical codes that count neither way: they name the machine, not what is asked of it.
     """
-    known = frozenset().union(*map(get_all_terms, texts))
     own = {fold(name) for name in names}
-    units = [unit for unit in get_units(question) if unit.isdisjoint(own)]
-    return sum(unit.isdisjoint(known) for unit in units) / len(units) if units else 0.0
+    units = unknown = [unit for unit in get_units(question) if unit.isdisjoint(own)]
+    for text in texts:
+        if not unknown:
+            break
+        terms = get_all_terms(text)
+        unknown = [unit for unit in unknown if unit.isdisjoint(terms)]
+    return len(unknown) / len(units) if units else 0.0
 
 
 def has_unknown_name(question: str, texts: Iterable[str]) -> bool:

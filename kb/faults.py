@@ -20,7 +20,7 @@ from kb.language import detect_language
 from kb.near_codes import find_near_codes, list_look_alikes
 from kb.ports import Catalog, Embedder, LexicalIndex
 from kb.relevance import Relevance
-from kb.retrieval import PassageRetriever, Retrieval, is_readable
+from kb.retrieval import PassageRetriever, Retrieval, find_languages
 from kb.types import Collection, Fault, FaultKind, Page, Passage, ScoredId
 from kb.units import Unit, list_units
 
@@ -179,7 +179,7 @@ class FaultFinder:
         )
         if across < self._evidence_threshold or (best >= _GOOD_FIT and evidence > across + _CLEARLY):
             return own
-        foreign = [passage for passage in found.passages if not is_readable(passage.chunk, language)]
+        foreign = [passage for passage in found.passages if language not in find_languages(passage.chunk)]
         others = self._rank_across(symptom, foreign, evidence=across)
         if best >= _GOOD_FIT:
             # words that are shared are the safer sign
@@ -233,7 +233,7 @@ def _rank_own(symptom: str, passages: Sequence[Passage], *, language: str) -> li
     """
     relevance = Relevance(symptom, list_units(passages))
     ranked: list[Fault] = []
-    for item in list_fault_units([p for p in passages if is_readable(p.chunk, language)]):
+    for item in list_fault_units([p for p in passages if language in find_languages(p.chunk)]):
         score = relevance.score(replace(item.unit, text=_describe(item)))
         least = _LEAST_FIT if item.fault.code or item.unit.is_row else _GOOD_FIT
         if score >= max(least, _RELATIVE_FIT * relevance.best):

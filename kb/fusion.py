@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
@@ -28,6 +28,27 @@ def fuse(
     for ids, weight in zip(ranked, weights, strict=True):
         for rank, item in enumerate(dict.fromkeys(ids), start=1):
             scores[item] = scores.get(item, 0.0) + weight / (rank_constant + rank)
+    return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
+
+
+def combine(
+    dense: Mapping[str, float], lexical: Mapping[str, float], *, floor: float, lexical_weight: float
+) -> dict[str, float]:
+    """Return the weighted mean, 0..1, of both scores, best first; equal ones in the order first seen.
+
+    Each kind of score is put on a scale where its best is 1 and nothing is 0: for words no shared word,
+    for cosines `floor`, that of unrelated text. A clear winner of one side then stays ahead, which ranks
+    alone can't tell (Bruch, Gai and Ingber, 2023).
+    """
+    best_lexical = max(lexical.values(), default=0.0)
+    best_dense = max(dense.values(), default=floor)
+    scores = dict.fromkeys([*dense, *lexical], 0.0)
+    for item in scores:
+        if best_lexical > 0:
+            scores[item] += lexical_weight * lexical.get(item, 0.0) / best_lexical
+        if best_dense > floor:
+            above = max(0.0, dense.get(item, floor) - floor)
+            scores[item] += (1.0 - lexical_weight) * above / (best_dense - floor)
     return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
 
 

@@ -17,7 +17,7 @@ from kb.library import Library
 from kb.logs import describe_exception
 from kb.metrics import Metrics
 from kb.ports import Catalog, Embedder, Generator, IngestQueue, LexicalIndex, SourceFiles, VectorStore
-from kb.retrieval import PassageRetriever
+from kb.retrieval import IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
 CHECK_TIMEOUT_S = 5.0
@@ -99,7 +99,7 @@ class KnowledgeBase:
     lexical: LexicalIndex
     queue: IngestQueue
     embedder: Embedder
-    retriever: PassageRetriever
+    retriever: IndexRetriever
     answerer: QuestionAnswerer
     faults: FaultFinder
     library: Library

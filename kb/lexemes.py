@@ -1,4 +1,4 @@
-"""Text to search terms: Chinese characters with bigrams, lower-case words, canonical codes."""
+"""Text to search terms: Chinese characters with bigrams, words with their stems, canonical codes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import unicodedata
 from itertools import pairwise
 
 from kb.codes import canonicalise, iter_codes
+from kb.words import is_stop_word, stem
 
 CODE_PREFIX = "code_"
+STEM_PREFIX = "stem_"
 
 # Word characters of any script in runs; Chinese and Japanese script is cut out of them below.
 _WORD = re.compile(r"\w+(?:[-.'/_:#]\w+)*")
@@ -23,7 +25,8 @@ def tokenise(text: str) -> list[str]:
     """Return the terms of `text` in its order, repeated ones included; no term holds a space.
 
     A Chinese run gives each character and each pair of neighbours; a word that is joined by
-    hyphens and the like gives itself and its parts; a code (see `kb.codes`) also gives
+    hyphens and the like gives itself and its parts; an English word also gives `stem_<its stem>`, so
+    that the very word counts twice and another form of it once; a code (see `kb.codes`) also gives
     `code_<canonical form in lower case>`, equal for all its spellings.
     """
     folded = unicodedata.normalize("NFKC", text).lower()
@@ -39,14 +42,24 @@ def tokenise(text: str) -> list[str]:
 
 
 def list_query_terms(text: str) -> list[str]:
-    """Return the terms to search for, each once; single characters only where they stand alone.
+    """Return the terms to search for, each once; English words that carry no subject only if all are such.
 
-    A character that is part of a longer run is left to the bigrams: by itself it is found nearly
-    everywhere.
+    Single characters are left out where they are part of a pair: see `list_single_characters`.
     """
-    terms = dict.fromkeys(tokenise(text))
-    paired = {char for term in terms if len(term) == 2 and _IDEOGRAPHS.fullmatch(term) for char in term}
-    return [term for term in terms if term not in paired]
+    paired = set(list_single_characters(text))
+    terms = [term for term in dict.fromkeys(tokenise(text)) if term not in paired]
+    telling = [term for term in terms if not is_stop_word(term.removeprefix(STEM_PREFIX))]
+    return telling or terms
+
+
+def list_single_characters(text: str) -> list[str]:
+    """Return the characters of the text's pairs, each once.
+
+    They find words of one character and other ways to say the same, and many of them are found nearly
+    everywhere, which costs time: an index leaves those out.
+    """
+    pairs = [term for term in tokenise(text) if len(term) == 2 and _IDEOGRAPHS.fullmatch(term)]
+    return list(dict.fromkeys(char for pair in pairs for char in pair))
 
 
 def code_term(code: str) -> str:
@@ -61,7 +74,8 @@ def _split_ideographs(run: str) -> list[str]:
 def _split_word(run: str) -> list[str]:
     word = _POSSESSIVE.sub("", run).strip("-.'/_:#")
     parts = _PART.findall(word)
+    stems = [f"{STEM_PREFIX}{stem(part)}" for part in parts if part.isascii() and part.isalpha()]
     if len(parts) < 2:
-        return parts
+        return [*parts, *stems]
     # An identifier such as max_torque is one word to its reader; e-0471 is e0471 to another.
-    return ["".join(parts), *parts]
+    return ["".join(parts), *parts, *stems]

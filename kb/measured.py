@@ -7,13 +7,18 @@ from typing import Generic, Protocol, TypeVar
 
 from kb.metrics import Metrics
 from kb.ports import Generator
-from kb.types import Collection, GenerationEvent, GenerationRequest
+from kb.retrieval import IndexName
+from kb.types import Collection, GenerationEvent, GenerationRequest, Passage
 
 _Found_co = TypeVar("_Found_co", covariant=True)
 
 
 class _Retriever(Protocol[_Found_co]):
     def retrieve(self, collection: Collection, query: str, *, top_k: int) -> _Found_co: ...
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]: ...
 
 
 class MeasuredGenerator:
@@ -63,3 +68,9 @@ class MeasuredRetriever(Generic[_Found_co]):
         """Return what the wrapped retriever finds."""
         with self._metrics.time_retrieval():
             return self._retriever.retrieve(collection, query, top_k=top_k)
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        """Return what the wrapped retriever finds with one index; not timed, as it is a yardstick."""
+        return self._retriever.rank_by(index, collection, query, top_k=top_k)

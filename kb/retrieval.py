@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from statistics import median
 from threading import Lock
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -19,32 +19,43 @@ from kb.evidence import (
     has_unknown_name,
     match_code,
     measure_coverage,
+    measure_share,
     measure_similarity,
     measure_unknown,
     score_cross_evidence,
     score_evidence,
 )
-from kb.fusion import fuse, interleave
+from kb.fusion import combine, fuse, interleave
 from kb.language import detect_language, is_cjk
 from kb.ports import Catalog, Embedder, LexicalIndex, Vectors, VectorStore
 from kb.resources import read_lines
 from kb.types import Chunk, Collection, Passage, ScoredId
-from kb.words import squeeze
+from kb.words import get_units, squeeze
+
+IndexName = Literal["dense", "lexical"]
 
 _LANGUAGES = ("zh", "en")
 _MOST_CODES = 16
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_OWN_WEIGHTS = (1.0, 1.5, 0.1)
-"""Dense, lexical, and chunks with a code of the query: words found are the safer sign on manuals."""
-_OTHER_WEIGHTS = (1.5, 0.5, 0.1)
-"""The same across languages, where the words that are shared are few and say little."""
+_LEXICAL_WEIGHT = 0.45
+"""Measured, as what follows, on manuals, encyclopedias, news and work orders in both languages."""
+_CODED_BONUS = 0.05
+_COVERAGE_BONUS = 0.3
+_COVERED = 20
+"""Best chunks whose words are compared with the query's once more."""
+_AWAY_SHARE = 0.8
+"""What a score counts in a document that doesn't name the machine asked for."""
+_OTHER_WEIGHTS = (1.5, 0.15, 0.1)
+"""Dense, lexical, and chunks with a code of the query across languages, where shared words say little."""
+_BRIDGE = 0.4
+"""How much the best chunk of the query's own language says of the order in another."""
 _FEW = 5
 """A code that is in more chunks than this names a machine or a series, and can't decide alone."""
 _MANY = 12
 """A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
 _AWAY = 4.0
-"""What ranks count in documents that don't name the machine asked for."""
+"""What ranks count there, across languages."""
 _BALANCED = 0.5
 _TITLE_CHUNKS = 2
 _LEAST_TITLED = 3
@@ -77,17 +88,29 @@ class PassageRetriever(Protocol):
         ...
 
 
+class IndexRetriever(PassageRetriever, Protocol):
+    """The same, and each index alone."""
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        """Return up to `top_k` passages as one index alone ranks them; raises a `BackendError`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A visible chunk with what one index said of it.
 
     `centred` is set for chunks in another language: the cosine above that to unrelated questions.
+    `languages` are those in which it can be read.
     """
 
     chunk: Chunk
     document_name: str
     score: float
     centred: float = 0.0
+    languages: frozenset[str] = frozenset()
 
     def has_content(self) -> bool:
         """Return False for rows of dots and rules, such as the lines of a table of contents."""
@@ -96,19 +119,22 @@ class _Found:
 
     def is_in(self, language: str) -> bool:
         """Return whether a reader of this language can read it."""
-        return is_readable(self.chunk, language)
+        return language in self.languages
 
 
-def is_readable(chunk: Chunk, language: str) -> bool:
-    """Return whether a reader of `zh` or `en` can read the chunk; a bilingual page is in both.
+def find_languages(chunk: Chunk) -> frozenset[str]:
+    """Return in which of `zh` and `en` a reader can read the chunk; a bilingual page is in both.
 
     A table row of codes and numbers is in the language of its headings.
     """
     letters = [char for char in chunk.indexed_text if char.isalpha()]
     chinese = sum(map(is_cjk, letters))
-    if language == "zh":
-        return chinese > _CHINESE_SHARE * len(letters)
-    return chinese * 2 < len(letters)
+    readable = {"zh": chinese > _CHINESE_SHARE * len(letters), "en": chinese * 2 < len(letters)}
+    return frozenset(language for language, is_readable in readable.items() if is_readable)
+
+
+def _make_hit(chunk: Chunk, document_name: str, *, score: float) -> _Found:
+    return _Found(chunk, document_name, score=score, languages=find_languages(chunk))
 
 
 class Retriever:
@@ -178,9 +204,29 @@ class Retriever:
             machines=machines,
         )
         homes = _find_homes([name.canonical for name in names], matches, found)
-        scores, order = _rank(
-            _prefer(dense_hits, homes), _prefer(lexical_hits, homes), selective, language, evidence=evidence
+        own = self._rank_own(
+            collection.id,
+            query,
+            vector,
+            [hit for hit in dense_hits if hit.is_in(language)],
+            [hit for hit in lexical_hits if hit.is_in(language)],
+            coded=selective,
+            homes=homes,
+            background=self._get_background(language, vector),
         )
+        across = [hit for hit in dense_hits if not hit.is_in(language)]
+        if evidence.get(language, 0.0) >= _BALANCED and own and across:
+            across = self._bridge(collection.id, language, next(iter(own)), across)
+        others = _rank_others(
+            _prefer(across, homes),
+            _prefer([hit for hit in lexical_hits if not hit.is_in(language)], homes),
+            coded=selective,
+        )
+        scores = own | others
+        first, second = own, others
+        if evidence.get(language, 0.0) < _BALANCED < max(evidence.values(), default=0.0):
+            first, second = others, own
+        order = interleave(list(first), list(second))
         ahead = _order_exact(matches, order)
         exact = {item for by_id in matches.values() for item in by_id}
         order = list(dict.fromkeys([*ahead, *order]))
@@ -202,6 +248,28 @@ class Retriever:
             unknown_codes=unknown,
             codes=tuple(code for code in matches if code not in {name.canonical for name in names}),
             evidence_by_language=evidence,
+        )
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        """Return up to `top_k` passages as one index alone ranks them: what the fusion has to beat.
+
+        Plain cosines or plain BM25 over all languages; no code goes ahead and repetitions stay.
+        """
+        limit = max(top_k, self._candidates)
+        if index == "dense":
+            vector = self._embedder.embed_query(query)
+            hits = self._visible(
+                lambda k: self._vectors.query(collection.id, vector, top_k=k), candidates=limit
+            )
+        else:
+            hits = self._visible(
+                lambda k: self._lexical.query(collection.id, query, top_k=k), candidates=limit
+            )
+        return tuple(
+            Passage(hit.chunk, hit.document_name, score=hit.score, rank=rank, scores={index: hit.score})
+            for rank, hit in enumerate(hits[:top_k])
         )
 
     # -- searching
@@ -261,7 +329,63 @@ class Retriever:
             for hit in hits
             if hit.chunk.id in stored
         ]
-        return sorted(centred, key=lambda hit: -hit.centred)
+        # half way ranks best: all of it favours what is far from everything
+        return sorted(centred, key=lambda hit: -(hit.score + hit.centred))
+
+    def _bridge(self, collection_id: str, language: str, best: str, hits: Sequence[_Found]) -> list[_Found]:
+        """Return the hits of other languages, those nearer to the best chunk of the query's own first.
+
+        A chunk that answers the question says more of it than the question does, and a manual in two
+        languages says the same in both: pseudo relevance feedback (Rocchio, 1971) across languages.
+        """
+        stored = self._vectors.fetch_vectors(collection_id, [best, *(hit.chunk.id for hit in hits)])
+        if best not in stored:
+            return list(hits)
+        background = self._get_background_vectors(language)
+        nearness = {}
+        for hit in hits:
+            vector = stored.get(hit.chunk.id)
+            to_best = to_others = 0.0
+            if vector is not None:
+                to_best = float(vector @ stored[best])
+                to_others = float(np.mean(background @ vector))
+            by_query = hit.score + hit.centred
+            nearness[hit.chunk.id] = (1.0 - _BRIDGE) * by_query + _BRIDGE * (2.0 * to_best - to_others)
+        return sorted(hits, key=lambda hit: -nearness[hit.chunk.id])
+
+    def _rank_own(
+        self,
+        collection_id: str,
+        query: str,
+        vector: Vectors,
+        dense: Sequence[_Found],
+        lexical: Sequence[_Found],
+        *,
+        coded: Set[str],
+        homes: Set[str],
+        background: float,
+    ) -> dict[str, float]:
+        """Return the combined scores of chunks in the query's language, best first.
+
+        The best count more the more of the query's content they hold; those with a code of the query
+        count more, those of documents without the asked machine less.
+        """
+        cosines = {hit.chunk.id: hit.score for hit in dense}
+        unseen = [hit.chunk.id for hit in lexical if hit.chunk.id not in cosines]
+        for item, stored in self._vectors.fetch_vectors(collection_id, unseen).items():
+            cosines[item] = float(stored @ vector)
+        words = {hit.chunk.id: hit.score for hit in lexical}
+        scores = combine(cosines, words, floor=background, lexical_weight=_LEXICAL_WEIGHT)
+        chunks = {hit.chunk.id: hit.chunk for hit in (*dense, *lexical)}
+        units = get_units(query)
+        for item in list(scores)[:_COVERED]:
+            # squared: what holds nearly all of the question is worth more than two that hold half of it
+            scores[item] += _COVERAGE_BONUS * measure_share(units, chunks[item].indexed_text) ** 2
+        for item in scores:
+            scores[item] += _CODED_BONUS * (item in coded)
+            if homes and chunks[item].document_id not in homes:
+                scores[item] *= _AWAY_SHARE
+        return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
 
     def _search_lexical(
         self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
@@ -275,20 +399,23 @@ class Retriever:
         others = self._visible(lambda k: self._lexical.query(collection_id, bare, top_k=k))
         return [*own, *(hit for hit in others if not hit.is_in(language))]
 
-    def _visible(self, fetch: Callable[[int], Sequence[ScoredId]]) -> list[_Found]:
+    def _visible(
+        self, fetch: Callable[[int], Sequence[ScoredId]], *, candidates: int | None = None
+    ) -> list[_Found]:
         """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
-        wanted = self._candidates
+        limit = candidates or self._candidates
+        wanted = limit
         while True:
             ids = fetch(wanted)
             visible = self._catalog.find_visible_chunks([item.chunk_id for item in ids])
-            exhausted = len(ids) < wanted or wanted >= self._candidates * _MOST_FETCHED
-            if len(visible) >= self._candidates or exhausted:
+            exhausted = len(ids) < wanted or wanted >= limit * _MOST_FETCHED
+            if len(visible) >= limit or exhausted:
                 hits = [
-                    _Found(*visible[item.chunk_id], score=item.score)
+                    _make_hit(*visible[item.chunk_id], score=item.score)
                     for item in ids
                     if item.chunk_id in visible
                 ]
-                return [hit for hit in hits if hit.has_content()][: self._candidates]
+                return [hit for hit in hits if hit.has_content()][:limit]
             wanted *= 4
 
     # -- judging
@@ -347,7 +474,10 @@ class Retriever:
                 )
             else:
                 evidence[group] = score_cross_evidence(
-                    [hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)],
+                    sorted(
+                        (hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)),
+                        reverse=True,
+                    ),
                     background=self._get_background(group, vector),
                     language=language,
                     code=match,
@@ -357,11 +487,15 @@ class Retriever:
 
     def _get_background(self, language: str, vector: Vectors) -> float:
         """Return the cosine that this query has to text about something else, in that language."""
+        return float(median((self._get_background_vectors(language) @ vector).tolist()))
+
+    def _get_background_vectors(self, language: str) -> Vectors:
+        """Return the vectors of text about something else in the language, one a row."""
         with self._background_lock:
             if language not in self._background:
                 texts = read_lines(f"background.{language}")
                 self._background[language] = self._embedder.embed_passages(texts)
-        return float(median((self._background[language] @ vector).tolist()))
+            return self._background[language]
 
     def _get_questions(self, language: str) -> Vectors:
         """Return the vectors of unrelated questions in the language, one a row."""
@@ -442,32 +576,11 @@ def _strip(query: str, names: Sequence[CodeMention]) -> str:
     return " ".join(query.split())
 
 
-def _rank(
-    dense: Sequence[_Found],
-    lexical: Sequence[_Found],
-    coded: Set[str],
-    language: str,
-    *,
-    evidence: Mapping[str, float],
-) -> tuple[dict[str, float], list[str]]:
-    """Return the fused scores, and the order: each language by itself, then in turn.
-
-    Chunks with a code of the query count once more. The query's own language goes first, unless the
-    evidence stands in the other.
-    """
-    scores: dict[str, float] = {}
-    by_language: list[list[str]] = []
-    for own in (True, False):
-        lists = [[hit.chunk.id for hit in hits if hit.is_in(language) is own] for hits in (dense, lexical)]
-        weights = _OWN_WEIGHTS if own else _OTHER_WEIGHTS
-        fused = fuse(lists, weights=weights[:2])
-        fused = fuse([*lists, [item for item in fused if item in coded]], weights=weights)
-        scores |= fused
-        by_language.append(list(fused))
-    own_evidence = evidence.get(language, 0.0)
-    if own_evidence < _BALANCED < max(evidence.values(), default=0.0):
-        by_language.reverse()
-    return scores, interleave(*by_language)
+def _rank_others(dense: Sequence[_Found], lexical: Sequence[_Found], *, coded: Set[str]) -> dict[str, float]:
+    """Return the fused scores of chunks in another language; those with a code of the query count more."""
+    lists = [[hit.chunk.id for hit in hits] for hits in (dense, lexical)]
+    fused = fuse(lists, weights=_OTHER_WEIGHTS[:2])
+    return fuse([*lists, [item for item in fused if item in coded]], weights=_OTHER_WEIGHTS)
 
 
 def _order_exact(matches: Mapping[str, Mapping[str, CodeMatch]], order: Sequence[str]) -> list[str]:

@@ -213,12 +213,20 @@ class JobsOut(_Wire):
     next_after: str | None = None
 
 
+SearchMode = Literal["hybrid", "dense", "lexical"]
+
+
 class SearchIn(_Wire):
     """A search without an answer."""
 
     query: str = Field(min_length=1, max_length=8000)
     collection: str = "default"
     top_k: int | None = Field(default=None, ge=1, le=50)
+    mode: SearchMode = Field(
+        default="hybrid",
+        description="hybrid is how answers are found; dense (cosines of vectors) and lexical (BM25) are one "
+        "index alone, to see which of them finds or loses a passage.",
+    )
 
 
 class SpanOut(_Wire):
@@ -247,12 +255,15 @@ class PassageOut(_Wire):
 
 
 class SearchOut(_Wire):
-    """Passages, best first; `evidence` (0..1) is what the refusal threshold is compared with."""
+    """Passages, best first; `evidence` (0..1) is what the refusal threshold is compared with.
+
+    It is null unless the mode is `hybrid`: one index alone doesn't judge.
+    """
 
     query: str
     collection: str
     passages: list[PassageOut]
-    evidence: float
+    evidence: float | None
 
 
 _FAULT_EXAMPLE: dict[str, Any] = {

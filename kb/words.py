@@ -30,6 +30,16 @@ def _english_glue() -> frozenset[str]:
     return frozenset(map(stem, read_prompt("glue.en").split()))
 
 
+@cache
+def _stop_stems() -> frozenset[str]:
+    return frozenset(map(stem, _english_stop_words()))
+
+
+def is_stop_word(word: str) -> bool:
+    """Return whether a lower-case English word, or its stem, asks or glues but carries no subject."""
+    return word in _english_stop_words() or word in _stop_stems()
+
+
 def strip_glue(text: str) -> str:
     """Return the folded text without what only joins an answer's words to its content.
 

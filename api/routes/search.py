@@ -22,7 +22,16 @@ def search(body: SearchIn, services: ServicesDep) -> SearchOut:
     """Passages, best first, with the scores of each stage; no answer is written."""
     knowledge = services.knowledge
     collection = knowledge.catalog.get_collection(body.collection)
-    retrieval = knowledge.retriever.retrieve(collection, body.query, top_k=body.top_k or services.top_k)
+    top_k = body.top_k or services.top_k
+    if body.mode != "hybrid":
+        passages = knowledge.retriever.rank_by(body.mode, collection, body.query, top_k=top_k)
+        return SearchOut(
+            query=body.query,
+            collection=collection.name,
+            passages=[build_passage(passage) for passage in passages],
+            evidence=None,
+        )
+    retrieval = knowledge.retriever.retrieve(collection, body.query, top_k=top_k)
     return SearchOut(
         query=body.query,
         collection=collection.name,

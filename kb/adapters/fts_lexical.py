@@ -6,12 +6,12 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from kb.errors import ConfigurationError, LexicalIndexUnavailableError
-from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, tokenise
+from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, list_single_characters, tokenise
 from kb.ports import LexicalEntry
 from kb.types import ScoredId
 
@@ -19,6 +19,8 @@ _FORMAT = 1
 _BUSY_TIMEOUT_S = 30.0
 # Terms beyond the first hundreds of a pasted page cost time and no longer change what is found.
 _MAX_QUERY_TERMS = 400
+# A single character that more entries hold is left to the pairs: scoring it would take longer than the rest.
+_MAX_HOLDERS = 2000
 
 # A table of full text can be searched by rowid and by term only; this one says what the rows are.
 _SCHEMA = """
@@ -75,7 +77,9 @@ class FtsLexicalIndex:
                 )
 
     def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
-        return self._rank(collection_id, list_query_terms(text)[:_MAX_QUERY_TERMS], top_k=top_k)
+        terms = list_query_terms(text)[:_MAX_QUERY_TERMS]
+        singles = list_single_characters(text)[: _MAX_QUERY_TERMS - len(terms)]
+        return self._rank(collection_id, terms, singles=singles, top_k=top_k)
 
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self._rank(collection_id, [code_term(code)], top_k=top_k)
@@ -138,15 +142,18 @@ class FtsLexicalIndex:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return f"SQLite {sqlite3.sqlite_version}, FTS5, format {_FORMAT}"
 
-    def _rank(self, collection_id: str, terms: Iterable[str], *, top_k: int) -> list[ScoredId]:
-        # Quoted, so that AND, NEAR or a column name is a word; terms hold no quotes themselves.
-        match = " OR ".join(f'"{term}"' for term in terms)
-        if not match or top_k < 1:
+    def _rank(
+        self, collection_id: str, terms: Sequence[str], *, singles: Sequence[str] = (), top_k: int
+    ) -> list[ScoredId]:
+        if not terms or top_k < 1:
             return []
         table = _table(collection_id)
         with self._transaction("DEFERRED") as connection:
             if not _exists(connection, collection_id):
                 return []
+            rare = [term for term in singles if _is_rare(connection, collection_id, term)]
+            # Quoted, so that AND, NEAR or a column name is a word; terms hold no quotes themselves.
+            match = " OR ".join(f'"{term}"' for term in [*terms, *rare])
             rows = connection.execute(
                 f"SELECT entries.chunk_id, found.rank FROM {table} AS found "  # noqa: S608 - quoted
                 f"JOIN entries ON entries.id = found.rowid WHERE found.terms MATCH ? "
@@ -227,6 +234,16 @@ def _table(collection_id: str) -> str:
 
 def _table_name(collection_id: str) -> str:
     return f"terms_{collection_id}"
+
+
+def _is_rare(connection: sqlite3.Connection, collection_id: str, term: str) -> bool:
+    """Return whether few enough entries hold the term; the vocabulary is a view of the connection's own."""
+    name = '"{}"'.format(f"words_{collection_id}".replace('"', '""'))
+    connection.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{name} USING fts5vocab(main, {_table(collection_id)}, row)"
+    )
+    row = connection.execute(f"SELECT doc FROM temp.{name} WHERE term = ?", (term,)).fetchone()  # noqa: S608 - quoted
+    return row is not None and row[0] <= _MAX_HOLDERS
 
 
 def _exists(connection: sqlite3.Connection, collection_id: str) -> bool:

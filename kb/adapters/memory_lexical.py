@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, tokenise
+from kb.lexemes import CODE_PREFIX, code_term, list_query_terms, list_single_characters, tokenise
 from kb.ports import LexicalEntry
 from kb.types import ScoredId
 
@@ -29,7 +29,9 @@ class MemoryLexicalIndex:
             self._spaces.setdefault(collection_id, {}).update(counted)
 
     def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
-        return self._rank(collection_id, list_query_terms(text), top_k=top_k)
+        return self._rank(
+            collection_id, [*list_query_terms(text), *list_single_characters(text)], top_k=top_k
+        )
 
     def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
         return self._rank(collection_id, [code_term(code)], top_k=top_k)

@@ -34,10 +34,14 @@ class Asked:
     @property
     def as_expected(self) -> bool:
         """True when it was refused rightly, or answered with a citation of a page of evidence."""
+        from kb.evaluation import rank_places
+
         if not self.question.answerable:
             return self.answer.refused
-        cited = {(item.document_name, item.page_number) for item in self.answer.citations}
-        return not self.answer.refused and bool(cited & self.question.places)
+        cited = rank_places(
+            self.question, ((item.document_name, [item.page_number]) for item in self.answer.citations)
+        )
+        return not self.answer.refused and any(places & self.question.places for places in cited)
 
 
 def demo(
@@ -66,12 +70,12 @@ def demo(
     from kb.cli.service import run_service
     from kb.cli.up import print_welcome
     from kb.client import KbClient
-    from kb.evaluation import load_questions
+    from kb.question_sets import load_set
 
     console = get_console()
     settings = get_session(ctx).load_settings()
     files = find_samples(samples)
-    questions = load_questions(samples / QUESTIONS_FILE)[:limit]
+    questions = load_set(samples / QUESTIONS_FILE).questions[:limit]
     failed, serving = False, False
     try:
         with run_service(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,6 +25,10 @@ def search(
         int | None, typer.Option("--top-k", "-k", min=1, max=50, help="How many passages.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole passages, not excerpts.")] = False,
+    mode: Annotated[
+        Literal["hybrid", "dense", "lexical"],
+        typer.Option(help="How answers are found, or one index alone: vectors or words."),
+    ] = "hybrid",
     as_json: JsonOption = False,
 ) -> None:
     """Find the passages nearest to a query, with their pages and scores."""
@@ -32,7 +36,7 @@ def search(
     from kb.language import detect_language
 
     with get_session(ctx).open_client() as client:
-        found = client.search(query, collection=collection, top_k=top_k)
+        found = client.search(query, collection=collection, top_k=top_k, mode=mode)
     if as_json:
         print_json(found)
         return
@@ -41,7 +45,8 @@ def search(
         console.print(f"Nothing found in the collection {collection!r}.", highlight=False)
         return
     print_passages(console, found.passages, language=detect_language(query), lines=None if full else 3)
-    console.print(f"[dim]evidence {found.evidence:.2f} of 1[/]", highlight=False)
+    if found.evidence is not None:
+        console.print(f"[dim]evidence {found.evidence:.2f} of 1[/]", highlight=False)
 
 
 def print_passages(

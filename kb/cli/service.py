@@ -95,7 +95,7 @@ def run_service(
                 with watching(supervisor, service, on_restart=save_state):
                     yield service
             finally:
-                with _signals_ignored():
+                with signals_ignored():
                     view.begin_stop()
                     supervisor.stop()
                     state_path(data_dir).unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def signals_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_ignored() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Let a second Ctrl-C not cut the ending short, which is bounded anyway."""
     with _handlers(signal.SIG_IGN, (*_SIGNALS, signal.SIGINT)):
         yield

@@ -66,7 +66,7 @@ def test_query_finds_chinese_words_inside_sentences(index: LexicalIndex) -> None
 
     assert ids(index, "滤芯") == ["pump"]
     assert ids(index, "泵") == ["pump"]
-    assert ids(index, "为什么安全门打不开？") == ["door"]
+    assert ids(index, "为什么安全门打不开？")[0] == "door"
 
 
 def test_a_word_that_is_everywhere_is_still_found(index: LexicalIndex) -> None:
@@ -277,6 +277,18 @@ def test_readers_and_writers_may_work_at_once(index: LexicalIndex) -> None:
     assert index.count("col_1") == 20
 
 
+def test_other_forms_of_an_english_word_are_found_after_the_very_word(index: LexicalIndex) -> None:
+    index.upsert("col_1", [entry("forms", "vented pumps"), entry("word", "vent pump"), entry("no", "valve")])
+
+    assert ids(index, "How to vent a pump?") == ["word", "forms"]
+
+
+def test_characters_are_found_apart_after_their_pair(index: LexicalIndex) -> None:
+    index.upsert("col_1", [entry("apart", "站内有泵"), entry("pair", "泵站停机"), entry("no", "阀门")])
+
+    assert ids(index, "泵站") == ["pair", "apart"]
+
+
 def test_ping_names_the_index(index: LexicalIndex) -> None:
     assert index.ping()
 
@@ -332,6 +344,14 @@ def test_an_open_index_may_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> No
 
         assert child.exitcode == 0
         assert ids(index, "oil") == ["child", "x"]
+
+
+def test_a_character_that_is_nearly_everywhere_is_left_to_its_pairs(tmp_path: Path) -> None:
+    index = FtsLexicalIndex(tmp_path / "lexical.sqlite")
+    index.upsert("col_1", [entry(f"e{number}", "滤油机") for number in range(2001)])
+    index.upsert("col_1", [entry("pump", "泵站")])
+
+    assert ids(index, "油泵") == ["pump"]
 
 
 def test_a_damaged_file_is_reported_as_unavailable(tmp_path: Path) -> None:

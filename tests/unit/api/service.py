@@ -16,7 +16,7 @@ from kb.faults import FaultFinder
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
-from kb.retrieval import PassageRetriever, Retrieval
+from kb.retrieval import IndexName, PassageRetriever, Retrieval
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -107,6 +107,12 @@ class FakeRetriever:
         if self.instead is not None:
             return self.instead.retrieve(collection, query, top_k=top_k)
         return Retrieval(passages=(PASSAGE,), evidence=0.75)
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        self.asked.append((f"{index} {collection.name}", query, top_k))
+        return (PASSAGE,)
 
 
 @dataclass

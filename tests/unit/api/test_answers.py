@@ -55,6 +55,17 @@ def test_a_search_without_top_k_uses_the_default(client: TestClient, service: Se
     assert service.retriever.asked == [("default", "x", 8)]
 
 
+@pytest.mark.parametrize("mode", ["dense", "lexical"])
+def test_a_search_by_one_index_alone_judges_nothing(client: TestClient, service: Service, mode: str) -> None:
+    body = {"query": "x", "top_k": 3, "mode": mode}
+
+    found = SearchOut.model_validate(client.post("/v1/search", json=body).json())
+
+    assert service.retriever.asked == [(f"{mode} default", "x", 3)]
+    assert found.evidence is None
+    assert [passage.document_name for passage in found.passages] == ["压机手册.pdf"]
+
+
 # -- ask
 def test_an_answer_has_citations_and_usage(client: TestClient, service: Service) -> None:
     body = {

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,28 +8,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kb.evaluation import (
-    EvidenceIn,
     Outcome,
+    Place,
     Question,
-    QuestionsFileError,
     contains_answer,
+    contains_slots,
     find_first_rank,
+    group_outcomes,
     is_exact_quote,
-    load_questions,
     measure_ndcg,
     measure_recall,
     measure_reciprocal_rank,
+    rank,
+    rank_places,
     summarise,
 )
 
-A1, A2, B7 = ("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 7)
+A1: Place = ("a.pdf", 1)
+A2: Place = ("a.pdf", 2)
+B7: Place = ("b.pdf", 7)
 
 
-def places(*groups: tuple[tuple[str, int], ...]) -> tuple[frozenset[tuple[str, int]], ...]:
+def places(*groups: tuple[Place, ...]) -> tuple[frozenset[Place], ...]:
     return tuple(frozenset(group) for group in groups)
 
 
-def make_question(*evidence: tuple[str, int], kind: str = "fact", **changes: Any) -> Question:
+def make_question(*evidence: Place, kind: str = "fact", **changes: Any) -> Question:
     fields: dict[str, Any] = {
         "id": "q",
         "lang": "en",
@@ -38,9 +41,28 @@ def make_question(*evidence: tuple[str, int], kind: str = "fact", **changes: Any
         "text": "?",
         "answerable": bool(evidence),
         "answers": ("17.5 MPa",),
-        "evidence": tuple(EvidenceIn(document=name, page=page) for name, page in evidence),
+        "places": frozenset(evidence),
     }
     return Question(**fields | changes)
+
+
+def make_outcome(
+    question: Question,
+    *found_at: tuple[Place, ...],
+    refused: bool,
+    citations: tuple[int, int] = (0, 0),
+    found: bool | None = None,
+    seconds: float,
+) -> Outcome:
+    return Outcome(
+        question,
+        places(*found_at),
+        refused=refused,
+        citations=citations[0],
+        exact_citations=citations[1],
+        answer_found=found,
+        search_s=seconds,
+    )
 
 
 def test_the_first_rank_is_that_of_the_first_passage_on_an_evidence_page() -> None:
@@ -81,7 +103,7 @@ def test_ndcg_is_one_when_a_single_passage_covers_everything() -> None:
     evidence=st.frozensets(st.sampled_from([A1, A2, B7]), min_size=1),
 )
 def test_every_measure_stays_between_zero_and_one_and_agrees_on_nothing_found(
-    found: list[frozenset[tuple[str, int]]], evidence: frozenset[tuple[str, int]]
+    found: list[frozenset[Place]], evidence: frozenset[Place]
 ) -> None:
     values = [
         measure(found, evidence, k=10) for measure in (measure_recall, measure_reciprocal_rank, measure_ndcg)
@@ -128,20 +150,23 @@ def test_ok_means_evidence_and_an_answer_or_a_right_refusal() -> None:
 
 def test_the_summary_is_the_mean_over_what_was_measured() -> None:
     outcomes = [
-        Outcome(make_question(A1), places((A1,)), False, "generated", 2, 2, True),
-        Outcome(make_question(B7), places((A1,), (B7,)), True, "refused", 0, 0, False),
-        Outcome(make_question(), places((A2,)), True, "refused", 0, 0, False),
-        Outcome(make_question(), places((A2,)), False, "generated", 2, 1, False),
+        make_outcome(make_question(A1), (A1,), refused=False, citations=(2, 2), found=True, seconds=0.1),
+        make_outcome(make_question(B7), (A1,), (B7,), refused=True, found=False, seconds=0.3),
+        make_outcome(make_question(), (A2,), refused=True, seconds=0.2),
+        make_outcome(make_question(), (A2,), refused=False, citations=(2, 1), seconds=0.2),
     ]
 
     metrics = summarise(outcomes)
 
     assert (metrics.questions, metrics.judged, metrics.ok) == (4, 4, 2)
-    assert metrics.hit_at_1 == 0.5
-    assert metrics.hit_at_5 == metrics.recall_at_5 == 1
-    assert metrics.mrr_at_10 == 0.75
-    assert metrics.ndcg_at_10 == pytest.approx((1 + 1 / math.log2(3)) / 2)
-    assert metrics.refusal_precision == metrics.refusal_recall == 0.5
+    assert metrics.ranking.questions == 2
+    assert metrics.ranking.hit_at_1 == 0.5
+    assert metrics.ranking.hit_at_5 == metrics.ranking.recall_at_5 == 1
+    assert metrics.ranking.mrr_at_10 == 0.75
+    assert metrics.ranking.ndcg_at_10 == pytest.approx((1 + 1 / math.log2(3)) / 2)
+    assert metrics.refusal_precision == metrics.refusal_recall == metrics.false_refusals == 0.5
+    assert metrics.search.median_s == pytest.approx(0.2)
+    assert metrics.search.p95_s == pytest.approx(0.285)
     assert (metrics.citations, metrics.citation_validity) == (4, 0.75)
     assert metrics.answer_match == 0.5
 
@@ -150,65 +175,60 @@ def test_the_summary_of_retrieval_alone_leaves_out_answers() -> None:
     metrics = summarise([Outcome(make_question(A1), places((A1,))), Outcome(make_question(), ())])
 
     assert (metrics.questions, metrics.judged, metrics.ok) == (2, 1, 1)
-    assert metrics.hit_at_1 == 1
+    assert metrics.ranking.hit_at_1 == 1
     assert metrics.refusal_precision is None
     assert metrics.refusal_recall is None
+    assert metrics.answer.median_s is None
     assert metrics.citation_validity is None
     assert metrics.answer_match is None
-    assert summarise([]).mrr_at_10 is None
+    assert summarise([]).ranking.mrr_at_10 is None
 
 
-QUESTIONS = """
-[[question]]
-id = "press-e0471"
-lang = "zh"
-kind = "code"
-text = "E-0471 是什么故障，怎么处理？"
-answerable = true
-answers = ["吸油滤芯"]
-evidence = [{ document = "press_manual_zh.pdf", page = 9 }]
+def test_passages_of_a_document_are_one_result_where_no_page_is_asked_for() -> None:
+    passages = [("b.pdf", [7]), ("a.pdf", [1]), ("b.pdf", [9]), ("c.pdf", [])]
 
-[[question]]
-id = "moon"
-lang = "en"
-kind = "unanswerable"
-text = "How far is the moon?"
-answerable = false
-"""
+    by_document = rank_places(make_question(("b.pdf", None)), passages)
+    by_page = rank_places(make_question(A1, ("b.pdf", None)), passages)
+
+    assert by_document == places((("b.pdf", None),), (("a.pdf", None),), (("c.pdf", None),))
+    assert by_page[:2] == places((B7, ("b.pdf", None)), (A1,))
+    assert len(by_page) == 4
 
 
-def test_questions_are_read_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "questions.toml"
-    path.write_text(QUESTIONS, encoding="utf-8")
+def test_a_question_without_evidence_is_judged_by_its_answer_and_ranks_nothing() -> None:
+    question = make_question(answerable=True)
 
-    first, second = load_questions(path)
-
-    assert first.text == "E-0471 是什么故障，怎么处理？"
-    assert first.places == {("press_manual_zh.pdf", 9)}
-    assert second.places == frozenset()
+    assert Outcome(question, (), refused=False, answer_found=True).ok
+    assert Outcome(question, (), refused=False, answer_found=False).ok is False
+    assert Outcome(question, ()).ok is None
+    assert rank([Outcome(question, ())]).questions == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (('kind = "code"', 'kind = "riddle"'), "question.0.kind"),
-        (("page = 9", "page = 0"), "question.0.evidence.0.page"),
-        (('id = "moon"', 'id = "press-e0471"'), "occurs twice"),
-        (("answerable = false", "answerable = true"), "no evidence"),
-        (("text =", "txt ="), "question.0"),
-        (("[[question]]", "[[question"), "cannot be read"),
-    ],
-)
-def test_a_wrong_questions_file_names_what_is_wrong(
-    tmp_path: Path, change: tuple[str, str], said: str
-) -> None:
-    path = tmp_path / "questions.toml"
-    path.write_text(QUESTIONS.replace(*change), encoding="utf-8")
-
-    with pytest.raises(QuestionsFileError, match=said):
-        load_questions(path)
+def test_each_slot_needs_one_of_its_strings() -> None:
+    assert contains_slots([["17.5", "18"], ["bar"]], ["about 18", "in BAR"])
+    assert not contains_slots([["17.5", "18"], ["bar"]], ["about 18 MPa"])
 
 
-def test_a_missing_questions_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(QuestionsFileError, match=r"none\.toml"):
-        load_questions(tmp_path / "none.toml")
+def test_one_index_alone_is_ranked_by_what_it_found() -> None:
+    outcomes = [
+        Outcome(make_question(A1), places((A1,)), plain={"dense": places((B7,), (A1,))}),
+        Outcome(make_question(B7), places((B7,))),
+    ]
+
+    assert rank(outcomes).hit_at_1 == 1
+    assert (rank(outcomes, index="dense").questions, rank(outcomes, index="dense").hit_at_1) == (1, 0)
+
+
+def test_groups_are_kinds_languages_and_other_evidence_where_there_are_several() -> None:
+    code = make_question(A1, kind="code", other_places={"xling": frozenset({B7})})
+    outcomes = [Outcome(code, places((A1,), (B7,))), Outcome(make_question(A2), places((A2,)))]
+
+    groups = group_outcomes(outcomes)
+
+    assert {name: len(group) for name, group in groups.items()} == {
+        "kind code": 1,
+        "kind fact": 1,
+        "evidence xling": 1,
+    }
+    assert groups["evidence xling"][0].first_rank == 1
+    assert groups["kind code"][0].first_rank == 0

@@ -8,11 +8,13 @@ from kb.evidence import (
     has_unknown_name,
     match_code,
     measure_coverage,
+    measure_share,
     measure_similarity,
     measure_unknown,
     score_cross_evidence,
     score_evidence,
 )
+from kb.words import get_units
 from tests.unit.kb.stand_ins import make_chunk
 
 
@@ -114,3 +116,11 @@ def test_names_are_words_with_capitals_or_latin_words_among_chinese() -> None:
     assert has_unknown_name("防护等级是IP多少？", ["变频器"])
     assert not has_unknown_name("What is the cycle time?", [])
     assert not has_unknown_name("REPL CAB SEAT SHOCKIE", ["seat"])
+
+
+def test_the_share_counts_each_piece_of_the_question_once() -> None:
+    units = get_units("How is the pump vented, pump?")
+
+    assert measure_share(units, "Vent the valve.") == 0.5
+    assert measure_share(units, "Vent the pumps.") == 1
+    assert measure_share([], "Vent the pumps.") == 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb.fusion import fuse, interleave
+from kb.fusion import combine, fuse, interleave
 
 
 def test_fusion_follows_the_worked_example() -> None:
@@ -38,3 +38,22 @@ def test_a_missing_weight_is_an_error() -> None:
 def test_interleaving_alternates_and_never_repeats() -> None:
     assert interleave(["a", "b", "c"], ["x", "a"]) == ["a", "x", "b", "c"]
     assert interleave([], ["x"]) == ["x"]
+
+
+def test_combining_puts_both_kinds_of_score_on_one_scale() -> None:
+    scores = combine({"a": 0.9, "b": 0.85}, {"b": 12.0, "c": 6.0}, floor=0.8, lexical_weight=0.6)
+
+    assert list(scores) == ["b", "a", "c"]
+    assert scores["b"] == pytest.approx(0.6 + 0.4 * 0.5)
+    assert scores["a"] == pytest.approx(0.4)
+    assert scores["c"] == pytest.approx(0.3)
+
+
+def test_a_cosine_below_the_floor_counts_as_nothing() -> None:
+    assert combine({"a": 0.7, "b": 0.9}, {}, floor=0.8, lexical_weight=0.5) == {"b": 0.5, "a": 0.0}
+
+
+def test_combining_where_one_side_found_nothing_follows_the_other() -> None:
+    assert list(combine({}, {"a": 1.0, "b": 3.0}, floor=0.8, lexical_weight=0.5)) == ["b", "a"]
+    assert combine({}, {}, floor=0.8, lexical_weight=0.5) == {}
+    assert combine({"a": 0.7}, {}, floor=0.8, lexical_weight=0.5) == {"a": 0.0}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kb.lexemes import code_term, list_query_terms, tokenise
+from kb.lexemes import code_term, list_query_terms, list_single_characters, tokenise
 
 
 def test_chinese_gives_characters_and_pairs() -> None:
@@ -18,18 +18,28 @@ def test_pairs_do_not_cross_punctuation_or_spaces() -> None:
 
 
 def test_words_are_folded_in_width_and_case() -> None:
-    assert tokenise("Ｐump PUMP ﬁlter") == ["pump", "pump", "filter"]
+    assert tokenise("Ｐump PUMP ﬁlter") == [
+        *("pump", "stem_pump", "pump", "stem_pump"),
+        *("filter", "stem_filter"),
+    ]
 
 
 def test_joined_words_give_themselves_and_their_parts() -> None:
     assert tokenise("max_torque counter-weight") == [
-        *("maxtorque", "max", "torque"),
-        *("counterweight", "counter", "weight"),
+        *("maxtorque", "max", "torque", "stem_max", "stem_torqu"),
+        *("counterweight", "counter", "weight", "stem_counter", "stem_weight"),
     ]
 
 
 def test_possessives_and_contractions_lose_their_ending() -> None:
-    assert tokenise("the pump's seal isn't motors' n't") == ["the", "pump", "seal", "isn", "motors", "n"]
+    words = [term for term in tokenise("the pump's seal isn't motors' n't") if not term.startswith("stem_")]
+
+    assert words == ["the", "pump", "seal", "isn", "motors", "n"]
+
+
+def test_forms_of_a_word_share_its_stem() -> None:
+    assert "stem_pump" in set(tokenise("pumps")) & set(tokenise("Pumped")) & set(tokenise("pumping"))
+    assert "pump" not in tokenise("pumps")
 
 
 @pytest.mark.parametrize("spelling", ["E-0471", "e0471", "E 0471", "Ｅ－０４７１"])
@@ -43,8 +53,14 @@ def test_mixed_script_is_cut_where_the_script_changes() -> None:
 
 
 def test_a_query_leaves_single_characters_to_the_pairs() -> None:
-    assert list_query_terms("液压泵 液压 pump pump") == ["液压", "压泵", "pump"]
+    assert list_query_terms("液压泵 液压 pump pump") == ["液压", "压泵", "pump", "stem_pump"]
+    assert list_single_characters("液压泵 液压 站 pump") == ["液", "压", "泵"]
     assert list_query_terms("泵") == ["泵"]
+
+
+def test_words_without_a_subject_are_searched_for_only_if_there_are_no_others() -> None:
+    assert list_query_terms("How do I vent the pump?") == ["vent", "stem_vent", "pump", "stem_pump"]
+    assert list_query_terms("how to") == ["how", "stem_how", "to", "stem_to"]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "!?…", "。，、", "''", "-_-", "\x00", "\ud800"])

@@ -8,13 +8,14 @@ import pytest
 from kb.errors import VectorStoreUnavailableError
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
-from kb.retrieval import Retrieval
+from kb.retrieval import IndexName, Retrieval
 from kb.types import (
     Collection,
     GenerationDelta,
     GenerationEnd,
     GenerationEvent,
     GenerationRequest,
+    Passage,
 )
 from tests.unit.fakes import FakeCatalog, FakeGenerator
 
@@ -30,6 +31,11 @@ class Retriever:
         if self.down:
             raise VectorStoreUnavailableError("down")
         return Retrieval(passages=(), evidence=0.5)
+
+    def rank_by(
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+    ) -> tuple[Passage, ...]:
+        raise VectorStoreUnavailableError(f"{index} is down")
 
 
 def test_a_measured_generator_gives_the_same_events_and_its_time() -> None:

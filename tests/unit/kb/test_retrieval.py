@@ -13,15 +13,18 @@ def _library(*texts: str | Chunk, names: tuple[str, ...] = ()) -> Library:
     return Library(*((chunk, names[i] if names else "manual.pdf") for i, chunk in enumerate(chunks)))
 
 
-def _retrieve(library: Library, query: str, *, top_k: int = 5, candidates: int = 10) -> Retrieval:
-    retriever = Retriever(
+def _make_retriever(library: Library, *, candidates: int) -> Retriever:
+    return Retriever(
         embedder=library,
         vectors=DenseSide(library),  # type: ignore[arg-type]
         lexical=LexicalSide(library),  # type: ignore[arg-type]
         catalog=library,  # type: ignore[arg-type]
         candidates=candidates,
     )
-    return retriever.retrieve(COLLECTION, query, top_k=top_k)
+
+
+def _retrieve(library: Library, query: str, *, top_k: int = 5, candidates: int = 10) -> Retrieval:
+    return _make_retriever(library, candidates=candidates).retrieve(COLLECTION, query, top_k=top_k)
 
 
 def _texts(found: Retrieval) -> list[str]:
@@ -169,6 +172,29 @@ def test_lines_of_dots_are_no_passages() -> None:
     assert _texts(_retrieve(library, "keys")) == ["The keys lock the panel."]
 
 
+def test_what_says_the_same_in_the_other_language_follows_the_best_of_the_own() -> None:
+    library = _library(
+        "皮带每 4000 小时更换 SPZ1250",
+        "Bearings are greased with 30 g.",
+        "Valves are tested yearly.",
+        "Belts SPZ1250 are replaced after 4000 hours.",
+    )
+
+    found = _retrieve(library, "皮带每多少小时更换？")
+
+    assert found.evidence_by_language["zh"] >= 0.5
+    assert _texts(found)[:2] == [
+        "皮带每 4000 小时更换 SPZ1250",
+        "Belts SPZ1250 are replaced after 4000 hours.",
+    ]
+
+
+def test_a_chunk_that_holds_more_of_the_question_goes_before_one_that_repeats_a_part() -> None:
+    library = _library("油压 油压 油压 油压", "油压过低时检查滤芯", "皮带每年更换")
+
+    assert _texts(_retrieve(library, "油压过低检查滤芯"))[0] == "油压过低时检查滤芯"
+
+
 def test_a_bilingual_page_counts_as_the_questions_language() -> None:
     library = _library("Canteen / 食堂 opens at noon / 中午开门。")
 
@@ -226,3 +252,16 @@ def test_a_machines_name_vouches_for_nothing() -> None:
     found = _retrieve(_library(*chunks, "主泵额定压力为 25 MPa。"), "YL-315 主泵的采购价格是多少？")
 
     assert found.evidence < 0.5
+
+
+def test_one_index_alone_ranks_by_its_own_score_and_puts_no_code_ahead() -> None:
+    library = _library("F30042 总线超时", "总线超时 总线超时 检查终端电阻", "皮带每年更换")
+    retriever = _make_retriever(library, candidates=1)
+
+    dense = retriever.rank_by("dense", COLLECTION, "总线超时 检查终端电阻 F30042", top_k=3)
+    lexical = retriever.rank_by("lexical", COLLECTION, "检查终端电阻", top_k=2)
+
+    assert [passage.chunk.id for passage in dense] == ["c1", "c0", "c2"]
+    assert [passage.score for passage in dense] == sorted((p.score for p in dense), reverse=True)
+    assert lexical[0].chunk.id == "c1"
+    assert lexical[0].scores == {"lexical": lexical[0].score}

@@ -107,6 +107,8 @@ class State:
     retries: list[str] = field(default_factory=list)
     deletions: list[tuple[str, bool]] = field(default_factory=list)
     looked: int = 0
+    modes: list[str] = field(default_factory=list)
+    search_error: bool = False
     last_page: int = 9
 
     @property
@@ -502,15 +504,30 @@ def create_app(state: State) -> FastAPI:
 
     @app.post("/v1/search")
     def search(body: SearchIn) -> SearchOut:
-        state.documents(body.collection)
+        documents = state.documents(body.collection)
+        state.modes.append(body.mode)
+        if state.search_error:
+            raise FakeError(503, "vectors_unavailable", "the vector store is down", "Start it.")
+        texts = [item for item in documents.values() if item.name.endswith(".txt")]
         passages = [
             make_passage(0, "drive_manual_en.pdf", 3, ENGLISH_PAGE),
             make_passage(1, "press_manual_zh.pdf", 9, PAGE_TEXT),
         ]
+        if texts:
+            found = [item for item in texts if body.query.encode() in state.bodies[item.name]]
+            rest = [item for item in texts if item not in found]
+            ranked = [*found, *rest] if body.mode == "hybrid" else [*rest, *found]
+            passages = [
+                make_passage(rank, item.name, 1, "text").model_copy(update={"document_id": item.id})
+                for rank, item in enumerate(ranked)
+            ]
         if "nothing" in body.query:
             passages = []
         return SearchOut(
-            query=body.query, collection=body.collection, passages=passages[: body.top_k or 8], evidence=0.62
+            query=body.query,
+            collection=body.collection,
+            passages=passages[: body.top_k or 8],
+            evidence=0.62 if body.mode == "hybrid" else None,
         )
 
     @app.post("/v1/ask", response_model=None)
