@@ -33,15 +33,17 @@ class Asked:
 
     @property
     def as_expected(self) -> bool:
-        """True when it was refused rightly, or answered with a citation of a page of evidence."""
-        from kb.evaluation import rank_places
+        """True when it was refused rightly, or says an expected answer and cites a page that holds it."""
+        from kb.evaluation import contains_answer, rank_places
 
         if not self.question.answerable:
             return self.answer.refused
         cited = rank_places(
             self.question, ((item.document_name, [item.page_number]) for item in self.answer.citations)
         )
-        return not self.answer.refused and any(places & self.question.places for places in cited)
+        answers = self.question.answers
+        said = not answers or contains_answer(answers, [self.answer.answer])
+        return said and not self.answer.refused and any(places & self.question.places for places in cited)
 
 
 def demo(
@@ -173,8 +175,8 @@ def print_summary(console: Console, asked: Sequence[Asked]) -> None:
     console.print(table)
     expected = sum(item.as_expected for item in asked)
     console.print(
-        f"{expected} of {len(asked)} as expected [dim](✓: cites a page that holds the answer, "
-        "or refuses what no document says)[/]",
+        f"{expected} of {len(asked)} as expected [dim](✓: says what was asked and cites a page "
+        "that holds it, or refuses what no document says)[/]",
         highlight=False,
     )
 

@@ -349,7 +349,7 @@ class _FollowView:
     """One bar per document at work and one over all; ended documents become lines above the bars."""
 
     def __init__(self, console: Console, *, total: int) -> None:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         self.progress: Progress = Progress(
             SpinnerColumn(finished_text=" "),
@@ -357,7 +357,7 @@ class _FollowView:
             BarColumn(bar_width=_BAR_WIDTH),
             TextColumn("{task.fields[pages]:<11}"),
             TextColumn("{task.fields[stage]}", style="dim"),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
             console=console,
             disable=not console.is_terminal,
             transient=True,
@@ -367,8 +367,9 @@ class _FollowView:
         self._bars: dict[str, TaskID] = {}
         self._stages: dict[str, str] = {}
         self._all = self.progress.add_task(
-            _plain_pad(f"All {total} documents"), total=total, pages=f"0/{total}", stage=""
+            _plain_pad(f"All {total} documents"), total=total, pages=f"0/{total}", stage="", left=""
         )
+        self._started = time.monotonic()
         self._done = 0
 
     def show(self, row: IngestRow, job: JobOut) -> None:
@@ -388,11 +389,13 @@ class _FollowView:
             return
         bar = self._bars.get(job.id)
         if bar is None:
-            bar = self.progress.add_task(_plain_pad(row.name), total=None, pages="", stage="")
+            bar = self.progress.add_task(_plain_pad(row.name), total=None, pages="", stage="", left="")
             self._bars[job.id] = bar
         total = job.page_count or None
         pages = f"{job.pages_done}/{job.page_count} p." if total else ""
-        self.progress.update(bar, total=total, completed=job.pages_done, pages=pages, stage=stage)
+        self.progress.update(
+            bar, total=total, completed=job.pages_done, pages=pages, stage=stage, left=_name_rest(job.eta_s)
+        )
 
     def _finish(self, row: IngestRow, job: JobOut) -> None:
         from rich.markup import escape
@@ -403,11 +406,20 @@ class _FollowView:
         if bar is not None:
             self.progress.remove_task(bar)
         self._done += 1
-        self.progress.update(self._all, completed=self._done, pages=f"{self._done}/{self._total}")
+        rest_s = (time.monotonic() - self._started) / self._done * (self._total - self._done)
+        self.progress.update(
+            self._all, completed=self._done, pages=f"{self._done}/{self._total}", left=_name_rest(rest_s)
+        )
         mark = "[green]✓[/]" if job.state == "succeeded" else "[bold red]✗[/]"
         self.progress.console.print(
             f"{mark} {escape(row.name)}  {paint_state(job.document_state)}", highlight=False
         )
+
+
+def _name_rest(rest_s: float | None) -> str:
+    from kb.cli.output import format_duration
+
+    return f"{format_duration(rest_s)} left" if rest_s else ""
 
 
 def print_rows(console: Console, rows: Sequence[IngestRow], *, elapsed_s: float) -> None:

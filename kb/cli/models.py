@@ -26,6 +26,8 @@ _Roles = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ROLE…]", help="embedder or generator; default is both.", show_default=False),
 ]
+_STEP_WIDTH = 32
+"""Leaves room for the bar, sizes and time left in 80 columns."""
 _STEPS = {"download": "downloads", "join": "joins", "convert": "converts", "verify": "verifies"}
 
 
@@ -191,7 +193,7 @@ def show_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback
     steps: dict[str, str] = {}
     with Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         TaskProgressColumn(),
         TextColumn("{task.fields[size]}", style="dim"),
         TimeRemainingColumn(),
@@ -211,7 +213,7 @@ def show_progress(console: Console, *, quiet: bool) -> Iterator[ProgressCallback
                     progress.remove_task(bars.pop(event.role))
             if event.role not in bars:
                 bars[event.role] = progress.add_task(
-                    pad(f"{step} {event.name}", 48), total=event.total, size=""
+                    pad(f"{step} {event.name}", _STEP_WIDTH), total=event.total, size=""
                 )
             counted = event.step != "convert"
             size = f"{format_size(event.done)} of {format_size(event.total)}" if counted else ""
