@@ -248,6 +248,8 @@ class CitationChecker:
                 continue
             if not (self._is_relevant(window) and self._keeps_columns(claim, window)):
                 continue
+            if not get_units(claim.words) and not self._defines_asked(window):
+                continue
             share, quoted = _share(claim.words, window.shown_terms), _share(claim.words, window.terms)
             if foreign:
                 held = self._tells_something(claim, window) and not self._is_borrowed(claim, source)
@@ -311,6 +313,13 @@ class CitationChecker:
             return False
         best = max(map(self._relevance.score, related))
         return best >= _RELATIVE_RELEVANCE * self._relevance.best
+
+    def _defines_asked(self, window: _Window) -> bool:
+        """Return whether the quote is about an asked code, if the documents say what that is.
+
+        A bare number as an answer must not come from a sentence that only mentions the code.
+        """
+        return not self._heads or any(map(window.units[0].defines, self._heads))
 
     def _keeps_columns(self, claim: _Claim, window: _Window) -> bool:
         """Return whether numbers out of a row come from the columns asked for, or those the sentence names.

@@ -286,3 +286,19 @@ def test_what_holds_no_words_is_nothing(sentence: str) -> None:
 
     assert checker.check(sentence) == ""
     assert checker.dropped_count == 0
+
+
+def test_a_bare_number_rests_on_what_defines_the_asked_code() -> None:
+    mention = make_passage("Raising P0-15 from 4.0 to 8.0 kHz makes the motor quieter.")
+    row = make_passage(
+        "P0-15 | Carrier frequency | 4.0 kHz | 2.0 to 12.0 kHz",
+        context="Code | Name | Default | Range",
+        records=(
+            {"Code": "P0-15", "Name": "Carrier frequency", "Default": "4.0 kHz", "Range": "2.0 to 12.0 kHz"},
+        ),
+        page=7,
+    )
+    checker = _checker([mention, row], "What is the default carrier frequency (P0-15)?")
+
+    assert checker.check("4.0 kHz [1].") == "4.0 kHz [1]."
+    assert checker.citations[0].page_number == 7
