@@ -97,9 +97,9 @@ def pull(
     models_dir.mkdir(parents=True, exist_ok=True)
     with _lock(models_dir):
         outcomes = [_pull_one(models_dir, model, progress, source_dir, wait) for model in chosen]
-    downloads = models_dir / _DOWNLOADS
-    if downloads.is_dir() and not any(downloads.iterdir()):
-        downloads.rmdir()
+        downloads = models_dir / _DOWNLOADS
+        if downloads.is_dir() and not any(downloads.iterdir()):
+            downloads.rmdir()
     return outcomes
 
 
