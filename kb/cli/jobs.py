@@ -33,7 +33,7 @@ def list_jobs(
     """List jobs, newest first."""
     from rich.markup import escape
 
-    from kb.cli.output import format_duration, paint_state, print_json, print_rows
+    from kb.cli.output import format_duration, print_json, print_rows
     from kb.schemas import JobsOut
 
     with get_session(ctx).open_client() as client:
@@ -41,17 +41,24 @@ def list_jobs(
     if as_json:
         print_json(JobsOut(jobs=found))
         return
+    several = len({item.collection for item in found}) > 1
     print_rows(
-        ("document", "collection", "state", "stage", ">pages", ">stage ends in", ">runs", "queued at", "id"),
+        (
+            "document",
+            *(["collection"] if several else []),
+            "state",
+            ">pages",
+            ">stage ends in",
+            "queued",
+            "id",
+        ),
         [
             (
                 escape(item.document_name),
-                escape(item.collection),
-                paint_state(item.state),
-                escape(item.stalled_reason or item.stage),
+                *([escape(item.collection)] if several else []),
+                _describe_state(item),
                 f"{item.pages_done}/{item.page_count}" if item.page_count else "–",
                 "–" if item.eta_s is None else format_duration(item.eta_s),
-                str(len(item.attempts)),
                 f"{item.created_at.astimezone():%m-%d %H:%M}",
                 f"[dim]{escape(item.id)}[/]",
             )
@@ -59,6 +66,15 @@ def list_jobs(
         ],
         empty="No jobs.",
     )
+
+
+def _describe_state(job: JobOut) -> str:
+    from rich.markup import escape
+
+    from kb.cli.output import paint_state
+
+    more = job.stalled_reason or job.stage
+    return paint_state(job.state) + (f" ({escape(more)})" if more and more != job.state else "")
 
 
 @app.command("show")

@@ -62,7 +62,7 @@ def client(url: str) -> Iterator[KbClient]:
 @pytest.fixture
 def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the kb command in this process against the service."""
-    for name in [name for name in os.environ if name.startswith("KB_")]:
+    for name in [name for name in os.environ if name.startswith("KB_") or name == "COLUMNS"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KB_API_URL", url)
     monkeypatch.setenv("KB_DATA_DIR", str(tmp_path / "data"))
