@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from kb.errors import ConfigurationError, KbError
+from kb.keyring import KeyRing
 from kb.logs import configure_logging
 from kb.offline import go_offline
 from kb.settings import Settings, load_settings
@@ -16,6 +17,7 @@ from kb.settings import Settings, load_settings
 GRACEFUL_SHUTDOWN_S: Final = 8
 """Longest wait for open requests after SIGTERM; streams end by themselves before that."""
 
+_LOOPBACK: Final = "127.0.0.1"
 _EXIT_FAILURE: Final = 1
 _EXIT_CONFIGURATION: Final = 2
 
@@ -47,8 +49,6 @@ def serve(settings: Settings) -> None:
     from api.app import create_app
     from kb.bootstrap import build
 
-    if settings.api_key is None and not is_loopback(settings.api_host):
-        _log.warning("api_open_to_network", host=settings.api_host, next_step="Set KB_API_KEY.")
     spool_dir = settings.data_dir / "spool"
     spool_dir.mkdir(parents=True, exist_ok=True)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps that nobody reads
@@ -56,14 +56,13 @@ def serve(settings: Settings) -> None:
     try:
         app = create_app(
             knowledge,
-            api_key=settings.api_key,
             top_k=settings.top_k,
             answer_tokens=settings.answer_tokens,
             spool_dir=spool_dir,
         )
         uvicorn.run(
             app,
-            host=settings.api_host,
+            host=_choose_host(settings, knowledge.keys),
             port=settings.api_port,
             log_config=None,
             access_log=False,
@@ -72,6 +71,19 @@ def serve(settings: Settings) -> None:
         )
     finally:
         knowledge.close()
+
+
+def _choose_host(settings: Settings, keys: KeyRing) -> str:
+    """Return the address to listen on: the configured one, or this machine only while nobody has a key."""
+    if is_loopback(settings.api_host) or keys.is_locked():
+        return settings.api_host
+    _log.warning(
+        "api_on_loopback_only",
+        reason="nobody has a key yet",
+        configured_host=settings.api_host,
+        next_step="Run `kb keys create NAME --role admin`, then start the service again.",
+    )
+    return _LOOPBACK
 
 
 def is_loopback(host: str) -> bool:

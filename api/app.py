@@ -11,12 +11,14 @@ from anyio.to_thread import current_default_thread_limiter, run_sync
 from fastapi import FastAPI
 
 from api import docs
+from api.access import require
 from api.auth import ApiKeyGate
 from api.errors import install_error_handlers
 from api.middleware import BodyLimit, RequestContext
 from api.periodic import PeriodicThread
-from api.routes import answers, collections, documents, faults, health, jobs, openai, search
+from api.routes import answers, collections, documents, faults, health, jobs, keys, openai, search
 from api.services import Readiness, Services
+from kb.access import Role
 from kb.errors import BackendError
 from kb.knowledge import KnowledgeBase
 
@@ -33,7 +35,6 @@ _DESCRIPTION = (
 def create_app(
     knowledge: KnowledgeBase,
     *,
-    api_key: str | None = None,
     top_k: int = 8,
     answer_tokens: int = 256,
     spool_dir: Path | None = None,
@@ -83,12 +84,13 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, health, docs):
+    for module in (collections, documents, jobs, search, faults, answers, openai, keys):
+        app.include_router(module.router, dependencies=[require(Role.READER)])
+    for module in (health, docs):
         app.include_router(module.router)
     # the last one added is the outermost
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)
-    if api_key is not None:
-        app.add_middleware(ApiKeyGate, api_key=api_key)
+    app.add_middleware(ApiKeyGate, keys=knowledge.keys)
     app.add_middleware(RequestContext, metrics=knowledge.metrics)
     return app
 

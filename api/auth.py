@@ -1,63 +1,79 @@
-"""One static key for the whole API, checked before anything of the request is read.
+"""Finds out who sent a request, before anything of it is read.
 
-Without a configured key everything is open. With one, every path needs it but the open ones
-below: a path that is forgotten here is closed. `/metrics` is also open to clients on this very
-machine, so that a local Prometheus needs no secret; a request that came through a proxy doesn't
-count as local.
+Every path needs a caller but the open ones below: a path that is forgotten here is closed.
+`/metrics` is also open to clients on this very machine, so that a local Prometheus needs no secret;
+a request that came through a proxy doesn't count as local. What the caller may do is for
+`api.access`.
 """
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 
+import anyio
+import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.errors import InvalidApiKeyError, build_error, build_response, get_request_id, get_status
+from api.errors import build_error, build_response, get_request_id, get_status
+from kb.access import LOCAL_CALLER, Caller
+from kb.errors import KbError
+from kb.keyring import KeyRing
 
 OPEN_PATHS = frozenset({"/", "/docs", "/openapi.json", "/health/live", "/health/ready"})
 OPEN_PREFIX = "/docs/"
 METRICS_PATH = "/metrics"
 
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_THREADS = 32
 
 
 class ApiKeyGate:
-    """Lets a request pass that carries the key as bearer token or in `X-API-Key`."""
+    """Lets a request pass whose key is valid, and notes whose it is."""
 
-    def __init__(self, app: ASGIApp, *, api_key: str) -> None:
+    def __init__(self, app: ASGIApp, *, keys: KeyRing) -> None:
         self._app = app
-        self._api_key = api_key.encode()
+        self._keys = keys
+        self._limiter = anyio.CapacityLimiter(_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, or pass the request on."""
-        if scope["type"] != "http" or self._is_allowed(scope):
+        if scope["type"] != "http" or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
-        error = InvalidApiKeyError("the API key is missing or wrong")
-        body = build_error(error, request_id=get_request_id(Request(scope)))
-        await build_response(get_status(type(error)), body)(scope, receive, send)
+        try:
+            caller = await self._find_caller(scope)
+        except KbError as error:
+            body = build_error(error, request_id=get_request_id(Request(scope)))
+            await build_response(get_status(type(error)), body)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, receive, send)
 
-    def _is_allowed(self, scope: Scope) -> bool:
-        path = scope["path"]
-        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
-            return True
+    async def _find_caller(self, scope: Scope) -> Caller:
         headers = Headers(scope=scope)
-        if path == METRICS_PATH and _is_local(scope, headers):
-            return True
-        matches = [hmac.compare_digest(key, self._api_key) for key in _read_keys(headers)]
-        return any(matches)
+        is_local = _is_local(scope, headers)
+        if is_local and scope["path"] == METRICS_PATH:
+            return LOCAL_CALLER
+
+        def authenticate() -> Caller:
+            return self._keys.authenticate(_read_keys(headers), is_local=is_local)
+
+        return await anyio.to_thread.run_sync(authenticate, limiter=self._limiter)
 
 
-def _read_keys(headers: Headers) -> list[bytes]:
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
+
+
+def _read_keys(headers: Headers) -> list[str]:
     keys = [headers.get("x-api-key", "")]
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         keys.append(token.strip())
     # headers are decoded as Latin-1; a key in UTF-8 compares by its bytes
-    return [key.encode("latin-1") for key in keys]
+    return [key.encode("latin-1").decode("utf-8", "surrogateescape") for key in keys]
 
 
 def _is_local(scope: Scope, headers: Headers) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
 
+from kb.access import ApiKey, AuditEvent
 from kb.schemas import (
     AnswerOut,
     AttemptOut,
+    AuditEventOut,
     BoxOut,
     CitationOut,
     CollectionOut,
@@ -15,6 +19,7 @@ from kb.schemas import (
     DocumentOut,
     FaultOut,
     JobOut,
+    KeyOut,
     LineOut,
     PageOut,
     PageQualityOut,
@@ -276,3 +281,23 @@ def _build_refusal(refusal: Refusal) -> RefusalOut:
 def build_dependency(status: DependencyStatus) -> DependencyOut:
     """Return the state of one dependency."""
     return DependencyOut(name=status.name, ok=status.ok, required=status.required, detail=status.detail)
+
+
+def build_key(key: ApiKey, *, now: datetime) -> KeyOut:
+    """Return an API key without its secret."""
+    return KeyOut(
+        id=key.id,
+        name=key.name,
+        role=key.role,
+        collections=None if key.collections is None else list(key.collections),
+        hint=key.hint,
+        active=key.is_active(now),
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+    )
+
+
+def build_audit_event(event: AuditEvent) -> AuditEventOut:
+    """Return an event of the audit log."""
+    return AuditEventOut(**{**asdict(event), "detail": dict(event.detail)})

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kb.errors import (
+    AccessDeniedError,
     BackendError,
     CallerError,
     CodeUnknownError,
@@ -21,12 +22,15 @@ from kb.errors import (
     ConfigurationError,
     DocumentError,
     DocumentNotFoundError,
+    InvalidApiKeyError,
     InvalidNameError,
     JobCancelledError,
     JobNotFoundError,
     JobPausedError,
     JobStateError,
     KbError,
+    KeyNotFoundError,
+    LastAdminKeyError,
     PageNotFoundError,
     QuestionTooLongError,
     UnsupportedFormatError,
@@ -37,13 +41,6 @@ from kb.schemas import ErrorDetail, ErrorOut
 RETRY_AFTER_S: Final = 5
 
 _log = structlog.get_logger("api.errors")
-
-
-class InvalidApiKeyError(CallerError):
-    """The request carries no key, or a wrong one."""
-
-    code = "invalid_api_key"
-    next_step = "Send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`."
 
 
 class ModelNotFoundError(CollectionNotFoundError):
@@ -69,6 +66,9 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
     KbError: HTTPStatus.INTERNAL_SERVER_ERROR,
     CallerError: HTTPStatus.BAD_REQUEST,
     InvalidApiKeyError: HTTPStatus.UNAUTHORIZED,
+    AccessDeniedError: HTTPStatus.FORBIDDEN,
+    KeyNotFoundError: HTTPStatus.NOT_FOUND,
+    LastAdminKeyError: HTTPStatus.CONFLICT,
     CollectionNotFoundError: HTTPStatus.NOT_FOUND,
     ModelNotFoundError: HTTPStatus.NOT_FOUND,
     CollectionExistsError: HTTPStatus.CONFLICT,
@@ -153,7 +153,7 @@ def install_error_handlers(app: FastAPI) -> None:
 def document_errors(*kinds: type[KbError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route that may fail with these, and in the ways that all may."""
     described: dict[int, list[str]] = {}
-    common: Sequence[type[KbError]] = (InvalidApiKeyError, BackendError)
+    common: Sequence[type[KbError]] = (InvalidApiKeyError, AccessDeniedError, BackendError)
     for kind in (*kinds, *common):
         described.setdefault(get_status(kind), []).append(f"`{kind.code}`: {kind.__doc__}")
     described.setdefault(500, []).append("`internal_error`: The service failed; its log says where.")
@@ -238,4 +238,6 @@ def _build(
 def _get_type(status: int) -> str:
     if status == HTTPStatus.UNAUTHORIZED:
         return "authentication_error"
+    if status == HTTPStatus.FORBIDDEN:
+        return "permission_error"
     return "server_error" if status >= 500 else "invalid_request_error"

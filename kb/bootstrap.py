@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from kb.adapters.chroma_store import ChromaStore
 from kb.adapters.disk_files import DiskFiles
 from kb.adapters.fts_lexical import FtsLexicalIndex
+from kb.adapters.sql_access import SqlAccessStore
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.tmpfs_passwords import TmpfsPasswords
 from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
 from kb.faults import FaultFinder
+from kb.keyring import KeyRing
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.measured import MeasuredGenerator, MeasuredRetriever
@@ -50,6 +52,7 @@ def build(
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(settings.resolved_database_url)
     catalog.migrate()
+    access = SqlAccessStore(settings.resolved_database_url)
     files = _build_files(settings)
     vectors = ChromaStore(_require(settings.chroma_url, "KB_CHROMA_URL"))
     lexical = FtsLexicalIndex(settings.data_dir / "lexical.sqlite")
@@ -106,6 +109,9 @@ def build(
         answerer=answerer,
         faults=faults,
         library=library,
+        keys=KeyRing(access, clock=now_utc, static_key=settings.api_key),
+        audit=access,
+        clock=now_utc,
         metrics=metrics,
     )
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +19,8 @@ from kb.errors import KbError
 from kb.schemas import (
     AnswerOut,
     AskIn,
+    AuditEventOut,
+    AuditOut,
     CollectionIn,
     CollectionOut,
     CollectionsOut,
@@ -30,9 +33,14 @@ from kb.schemas import (
     FaultSearchOut,
     JobOut,
     JobsOut,
+    KeyIn,
+    KeyOut,
+    KeysOut,
     LiveOut,
+    NewKeyOut,
     PageOut,
     ReadyOut,
+    RotateKeyIn,
     SearchIn,
     SearchMode,
     SearchOut,
@@ -261,6 +269,42 @@ class KbClient:
         """Run a failed or cancelled job again."""
         return self._call("POST", f"/v1/jobs/{quote(job_id, safe='')}/retry", JobOut)
 
+    # -- keys and the audit log
+    def list_keys(self) -> list[KeyOut]:
+        """Return all API keys, oldest first."""
+        return self._call("GET", "/v1/keys", KeysOut).keys
+
+    def create_key(
+        self,
+        name: str,
+        *,
+        role: str = "reader",
+        collections: Sequence[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewKeyOut:
+        """Create a key and return it with its secret, which can't be read again."""
+        body = _build(KeyIn, name=name, role=role, collections=collections, expires_at=expires_at)
+        return self._call("POST", "/v1/keys", NewKeyOut, body=body)
+
+    def rotate_key(self, key_id: str, *, grace_s: int = 0) -> NewKeyOut:
+        """Replace a key; the old one ends after the time of grace."""
+        body = _build(RotateKeyIn, grace_s=grace_s)
+        return self._call("POST", f"/v1/keys/{quote(key_id, safe='')}/rotate", NewKeyOut, body=body)
+
+    def revoke_key(self, key_id: str) -> None:
+        """End a key."""
+        self._send("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
+
+    def iter_audit(self) -> Iterator[AuditEventOut]:
+        """Yield the events of the audit log, oldest first."""
+        after = 0
+        while True:
+            page = self._call("GET", "/v1/audit", AuditOut, params={"after": str(after), "limit": "500"})
+            yield from page.events
+            if page.next_after is None:
+                return
+            after = page.next_after
+
     # -- faults
     def look_up_fault(
         self, code: str, *, collection: str = "default", limit: int | None = None
@@ -319,7 +363,7 @@ class KbClient:
             request = self._http.build_request(
                 "POST",
                 "/v1/ask",
-                json=body.model_dump(),
+                json=body.model_dump(mode="json"),
                 headers={"Accept": "text/event-stream"},
                 timeout=httpx.Timeout(_SLOW_S, connect=5.0),
             )
@@ -388,7 +432,7 @@ class KbClient:
             reply = self._http.request(
                 method,
                 path,
-                json=None if body is None else body.model_dump(),
+                json=None if body is None else body.model_dump(mode="json"),
                 params=params,
                 data=form,
                 files=files,

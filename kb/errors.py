@@ -11,7 +11,11 @@ KbError
 │   ├── JobStateError
 │   ├── InvalidNameError
 │   ├── UploadTooLargeError
-│   └── QuestionTooLongError
+│   ├── QuestionTooLongError
+│   ├── InvalidApiKeyError
+│   ├── AccessDeniedError
+│   ├── KeyNotFoundError
+│   └── LastAdminKeyError
 ├── DocumentError                  this file cannot be ingested          -> marked failed, never retried
 │   ├── PasswordProtectedError
 │   ├── NoTextFoundError
@@ -181,6 +185,35 @@ class QuestionTooLongError(CallerError):
         )
         self.tokens = tokens
         self.limit_tokens = limit_tokens
+
+
+class InvalidApiKeyError(CallerError):
+    """The request carries no key, or a wrong one."""
+
+    code = "invalid_api_key"
+    next_step = "Send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`."
+
+
+class AccessDeniedError(CallerError):
+    """The key is valid, but does not open this."""
+
+    code = "access_denied"
+
+
+class KeyNotFoundError(CallerError):
+    """No API key has this id."""
+
+    code = "key_not_found"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"no key has the id {key_id!r}", next_step="List the keys with `kb keys list`.")
+        self.key_id = key_id
+
+
+class LastAdminKeyError(CallerError):
+    """Without this administrator's key nobody could manage keys."""
+
+    code = "last_admin_key"
 
 
 class DocumentError(KbError):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -13,10 +14,20 @@ import structlog
 
 from kb.errors import KbError
 from kb.faults import FaultFinder
+from kb.keyring import KeyRing
 from kb.library import Library
 from kb.logs import describe_exception
 from kb.metrics import Metrics
-from kb.ports import Catalog, Embedder, Generator, IngestQueue, LexicalIndex, SourceFiles, VectorStore
+from kb.ports import (
+    AuditLog,
+    Catalog,
+    Embedder,
+    Generator,
+    IngestQueue,
+    LexicalIndex,
+    SourceFiles,
+    VectorStore,
+)
 from kb.retrieval import IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
@@ -104,6 +115,9 @@ class KnowledgeBase:
     faults: FaultFinder
     library: Library
     generator: Generator
+    keys: KeyRing
+    audit: AuditLog
+    clock: Callable[[], datetime]
     metrics: Metrics = field(default_factory=Metrics)
     warm_up_state: WarmUp = field(default_factory=WarmUp)
 
@@ -135,7 +149,15 @@ class KnowledgeBase:
 
     def close(self) -> None:
         """Close every part that holds a connection, a file or a model; one failure stops no other."""
-        parts = (self.queue, self.generator, self.embedder, self.lexical, self.vectors, self.catalog)
+        parts = (
+            self.queue,
+            self.generator,
+            self.embedder,
+            self.lexical,
+            self.vectors,
+            self.audit,
+            self.catalog,
+        )
         for part in parts:
             close = getattr(part, "close", None)
             if not callable(close):

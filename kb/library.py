@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import structlog
 
+from kb.access import normalise_name
 from kb.errors import (
     BackendError,
     CollectionExistsError,
@@ -95,7 +96,7 @@ class Library:
         Raises `InvalidNameError` for a name that can't stand in a URL path or on one line, and
         `CollectionExistsError`.
         """
-        name = unicodedata.normalize("NFC", name).strip()
+        name = normalise_name(name)
         hidden = any(unicodedata.category(char).startswith("C") for char in name)
         if not 1 <= len(name) <= 64 or hidden or name in {".", ".."} or set(name) & set("/\\"):
             raise InvalidNameError(

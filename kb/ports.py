@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kb.access import ApiKey, AuditEvent
 from kb.types import (
     Chunk,
     Collection,
@@ -424,6 +425,46 @@ class IngestQueue(Protocol):
 
     def ping(self) -> str:
         """Return a line about the broker, or raise."""
+        ...
+
+
+class KeyStore(Protocol):
+    """API keys by the SHA-256 of their secrets; none is ever removed. Raises `CatalogUnavailableError`."""
+
+    def add_key(self, key: ApiKey, *, digest: str) -> None:
+        """Store a new key."""
+        ...
+
+    def find_key(self, digest: str) -> ApiKey | None:
+        """Return the key of a secret, ended or not, or None."""
+        ...
+
+    def get_key(self, key_id: str) -> ApiKey:
+        """Return a key; raises `KeyNotFoundError`."""
+        ...
+
+    def list_keys(self) -> list[ApiKey]:
+        """Return all keys, oldest first."""
+        ...
+
+    def has_keys(self) -> bool:
+        """Return whether a key was ever added."""
+        ...
+
+    def end_key(self, key_id: str, *, at: datetime) -> ApiKey:
+        """Let a key end at a moment, unless it ends earlier; raises `KeyNotFoundError`."""
+        ...
+
+
+class AuditLog(Protocol):
+    """Who did what; only grows. Raises `CatalogUnavailableError`."""
+
+    def record(self, event: AuditEvent) -> None:
+        """Append an event; its `sequence` is given here."""
+        ...
+
+    def list_events(self, *, after: int = 0, limit: int = 100) -> list[AuditEvent]:
+        """Return events in order, from the one after the sequence `after`."""
         ...
 
 

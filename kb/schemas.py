@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from kb.access import Role
 
 
 class _Wire(BaseModel):
@@ -543,3 +545,67 @@ class ChatCompletionOut(_Wire):
     refusal_reason: str | None
     mode: str
     notices: list[str]
+
+
+class KeyIn(_Wire):
+    """Request to create an API key; without `collections` it opens all of them, later ones too."""
+
+    name: str = Field(min_length=1, max_length=100, description="Who or what will use it.")
+    role: Role = Role.READER
+    collections: list[str] | None = Field(default=None, min_length=1, max_length=1000)
+    expires_at: AwareDatetime | None = None
+
+
+class RotateKeyIn(_Wire):
+    """Request to replace an API key."""
+
+    grace_s: int = Field(default=0, ge=0, le=30 * 86_400, description="Seconds the old key stays valid.")
+
+
+class KeyOut(_Wire):
+    """An API key without its secret; `hint` is how the secret begins."""
+
+    id: str
+    name: str
+    role: Role
+    collections: list[str] | None
+    hint: str
+    active: bool
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class KeysOut(_Wire):
+    """All API keys, oldest first."""
+
+    keys: list[KeyOut]
+
+
+class NewKeyOut(_Wire):
+    """A new API key; `secret` is what clients send, and can't be read again."""
+
+    key: KeyOut
+    secret: str
+
+
+class AuditEventOut(_Wire):
+    """Who did what to which thing, when and from where."""
+
+    sequence: int
+    at: datetime
+    caller_id: str
+    caller_name: str
+    action: str
+    collection: str
+    target: str
+    address: str
+    request_id: str
+    detail: dict[str, str]
+
+
+class AuditOut(_Wire):
+    """A page of the audit log, oldest first; `next_after` is null on the last one."""
+
+    events: list[AuditEventOut]
+    next_after: int | None

@@ -47,13 +47,18 @@ class Settings(BaseSettings):
     )
 
     # -- the service
-    api_host: str = Field("127.0.0.1", description="Address the API listens on.")
+    api_host: str = Field(
+        "127.0.0.1",
+        description="Address the API listens on; only this machine's own while nobody has a key.",
+    )
     api_port: int = Field(8000, ge=1, le=65535, description="Port the API listens on.")
     api_url: str | None = Field(
         None, description="Where the kb command finds the API; default is host and port above."
     )
     api_key: str | None = Field(
-        None, min_length=16, description="If set, every /v1 request must carry this key."
+        None,
+        min_length=16,
+        description="An administrator's key beside those of `kb keys`; the kb command sends it.",
     )
     log_format: Literal["json", "console"] = Field("json", description="Shape of log lines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from api.access import CallerDep
 from api.convert import build_answer
 from api.errors import document_errors, get_request_id
 from api.services import ServicesDep
@@ -32,8 +33,11 @@ _STREAM_DESCRIPTION = (
         200: {"description": _STREAM_DESCRIPTION, "content": {"text/event-stream": {}}},
     },
 )
-async def ask(body: AskIn, request: Request, services: ServicesDep) -> AnswerOut | Response:
+async def ask(
+    body: AskIn, request: Request, services: ServicesDep, caller: CallerDep
+) -> AnswerOut | Response:
     """An answer with citations from the documents, or a refusal when they don't say."""
+    caller.require_collection(body.collection)
     if not body.question.strip():
         raise CallerError("the question is empty", next_step="Send a question.")
     knowledge = services.knowledge

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Final
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from api.access import Audit, AuditDep, require
 from api.convert import build_document, build_document_detail, build_page, build_problem
 from api.errors import MalformedUploadError, document_errors
 from api.services import Services, ServicesDep
 from api.uploads import IncomingFile, iter_uploads
+from kb.access import Role
 from kb.errors import (
     CollectionNotFoundError,
     DocumentNotFoundError,
@@ -21,7 +22,7 @@ from kb.errors import (
     UploadTooLargeError,
 )
 from kb.schemas import DocumentDetailOut, DocumentsOut, PageOut, UploadOut, UploadResultOut
-from kb.types import DocumentState
+from kb.types import DocumentState, Registration
 
 router = APIRouter(prefix="/v1/collections/{collection}/documents", tags=["Documents"])
 
@@ -57,6 +58,7 @@ _FORM: Final[dict[str, Any]] = {
     "",
     status_code=202,
     summary="Upload documents",
+    dependencies=[require(Role.EDITOR)],
     responses=document_errors(
         CollectionNotFoundError, MalformedUploadError, UploadTooLargeError, EmptyFileError
     ),
@@ -66,6 +68,7 @@ async def upload_documents(
     collection: str,
     request: Request,
     services: ServicesDep,
+    audit: AuditDep,
     force: Annotated[bool, Query(description="Ingest again what is already there.")] = False,
 ) -> UploadOut:
     """Answers as soon as the bytes are safe; follow the job of each document for the rest.
@@ -84,7 +87,9 @@ async def upload_documents(
     )
     async for file in files:
         try:
-            results.append(await _accept(file, collection=collection, force=force, services=services))
+            results.append(
+                await _accept(file, collection=collection, force=force, services=services, audit=audit)
+            )
         except KbError as error:
             first_error = first_error or error
             problem = build_problem(error.to_problem())
@@ -96,18 +101,27 @@ async def upload_documents(
     return UploadOut(results=results)
 
 
-async def _accept(file: IncomingFile, *, collection: str, force: bool, services: Services) -> UploadResultOut:
+async def _accept(
+    file: IncomingFile, *, collection: str, force: bool, services: Services, audit: Audit
+) -> UploadResultOut:
     library = services.knowledge.library
     if file.too_large:
         raise UploadTooLargeError(file.name, limit_bytes=library.max_upload_bytes)
-    upload = partial(
-        library.upload,
-        collection,
-        name=file.name,
-        stream=file.stream,
-        force=force,
-        password=file.password,
-    )
+
+    def upload() -> Registration:
+        done = library.upload(
+            collection, name=file.name, stream=file.stream, force=force, password=file.password
+        )
+        document = done.document
+        audit.record(
+            "document.upload",
+            collection=collection,
+            target=document.id,
+            name=document.name,
+            sha256=document.sha256,
+        )
+        return done
+
     registration = await run_sync(upload, limiter=services.upload_limiter)
     return UploadResultOut(
         name=file.name,
@@ -161,12 +175,14 @@ def get_document(collection: str, document_id: str, services: ServicesDep) -> Do
     "/{document_id}",
     status_code=204,
     summary="Delete a document",
+    dependencies=[require(Role.EDITOR)],
     responses=document_errors(CollectionNotFoundError, DocumentNotFoundError),
 )
 def delete_document(
     collection: str,
     document_id: str,
     services: ServicesDep,
+    audit: AuditDep,
     keep_attached: Annotated[
         bool, Query(description="Keep it as an attachment if another document has it attached.")
     ] = False,
@@ -176,6 +192,7 @@ def delete_document(
     An attachment that another document has as well stays.
     """
     services.knowledge.library.delete_document(collection, document_id, keep_attached=keep_attached)
+    audit.record("document.delete", collection=collection, target=document_id)
     return Response(status_code=204)
 
 

@@ -7,8 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
+from api.access import require
 from api.convert import build_dependency
 from api.services import ServicesDep
+from kb.access import Role
 from kb.schemas import LiveOut, ReadyOut
 
 router = APIRouter(tags=["Health"])
@@ -39,6 +41,7 @@ async def get_ready(services: ServicesDep) -> JSONResponse:
 @router.get(
     "/metrics",
     summary="Metrics for Prometheus",
+    dependencies=[require(Role.ADMIN)],
     response_class=Response,
     responses={200: {"description": "Text format 0.0.4.", "content": {"text/plain": {}}}},
 )

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
+from api.access import CallerDep
 from api.convert import build_citation, build_usage
 from api.errors import ModelNotFoundError, document_errors, get_request_id
 from api.services import ServicesDep
@@ -37,12 +38,13 @@ _DONE = "[DONE]"
 
 
 @router.get("/models", summary="List collections as models", responses=document_errors())
-def list_models(services: ServicesDep) -> ModelsOut:
-    """Every collection as a model that can be named in a chat completion."""
+def list_models(services: ServicesDep, caller: CallerDep) -> ModelsOut:
+    """Every collection of the caller as a model that can be named in a chat completion."""
     return ModelsOut(
         data=[
             ModelOut(id=collection.name, created=int(collection.created_at.timestamp()))
             for collection in services.knowledge.catalog.list_collections()
+            if caller.may_use(collection.name)
         ]
     )
 
@@ -61,12 +63,13 @@ def list_models(services: ServicesDep) -> ModelsOut:
     },
 )
 async def create_completion(
-    body: ChatCompletionIn, request: Request, services: ServicesDep
+    body: ChatCompletionIn, request: Request, services: ServicesDep, caller: CallerDep
 ) -> ChatCompletionOut | Response:
     """The last user message is the question, earlier turns are its history.
 
     System messages are passed on to the generator beside the service's own instructions.
     """
+    caller.require_collection(body.model)
     if body.n not in (None, 1):
         raise CallerError("n must be 1: there is one answer to a question", next_step="Leave n out.")
     system, history, question = _split_messages(body.messages)

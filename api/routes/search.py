@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from api.access import CallerDep
 from api.convert import build_passage
 from api.errors import document_errors
 from api.services import ServicesDep
@@ -18,8 +19,9 @@ router = APIRouter(prefix="/v1", tags=["Answers"])
     summary="Find passages",
     responses=document_errors(CollectionNotFoundError, IndexMismatchError),
 )
-def search(body: SearchIn, services: ServicesDep) -> SearchOut:
+def search(body: SearchIn, services: ServicesDep, caller: CallerDep) -> SearchOut:
     """Passages, best first, with the scores of each stage; no answer is written."""
+    caller.require_collection(body.collection)
     knowledge = services.knowledge
     collection = knowledge.catalog.get_collection(body.collection)
     top_k = body.top_k or services.top_k

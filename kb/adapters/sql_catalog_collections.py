@@ -8,6 +8,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from kb.access import normalise_name
 from kb.adapters.sql_catalog_garbage import add_garbage, add_orphaned_file, document_key
 from kb.adapters.sql_catalog_rows import Row, clean_text
 from kb.adapters.sql_tables import collections, documents, jobs
@@ -17,7 +18,7 @@ from kb.types import Collection, JobState
 
 def create_collection(c: sa.Connection, name: str, *, now: datetime) -> Collection:
     """Insert an empty collection."""
-    name = _normalise(name)
+    name = normalise_name(name)
     hidden = any(unicodedata.category(char) in ("Cc", "Cs") for char in name)
     if not 1 <= len(name) <= 64 or hidden:
         raise InvalidNameError(
@@ -37,7 +38,7 @@ def create_collection(c: sa.Connection, name: str, *, now: datetime) -> Collecti
 
 def get_collection(c: sa.Connection, name: str) -> Collection:
     """Select by name."""
-    found = _select(c, collections.c.name == clean_text(_normalise(name)))
+    found = _select(c, collections.c.name == clean_text(normalise_name(name)))
     if not found:
         raise CollectionNotFoundError(name)
     return found[0]
@@ -100,10 +101,6 @@ def take_generation(c: sa.Connection, collection_id: str) -> int:
     if generation is None:
         raise CollectionNotFoundError(collection_id)
     return int(generation)
-
-
-def _normalise(name: str) -> str:
-    return unicodedata.normalize("NFC", name).strip()
 
 
 def _select(c: sa.Connection, where: sa.ColumnElement[bool]) -> list[Collection]:

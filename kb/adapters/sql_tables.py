@@ -167,3 +167,34 @@ garbage = sa.Table(
 
 # Uploaded bytes that no document needs any more.
 orphaned_files = sa.Table("orphaned_files", metadata, sa.Column("sha256", sa.Text, primary_key=True))
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    # NULL: all of them. Names, not ids: a key may be made before its collection.
+    sa.Column("collections", sa.JSON(none_as_null=True)),
+    sa.Column("hint", sa.Text, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
+)
+
+# Append-only: triggers refuse every change of a row.
+audit_events = sa.Table(
+    "audit_events",
+    metadata,
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("caller_id", sa.Text, nullable=False),
+    sa.Column("caller_name", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("collection", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("detail", sa.JSON, nullable=False),
+)

@@ -16,6 +16,7 @@ from kb.cli import (
     fault,
     ingest,
     jobs,
+    keys,
     models,
     search,
     status,
@@ -71,6 +72,8 @@ app.add_typer(documents.app, name="documents", rich_help_panel=_CONTENT)
 app.add_typer(collections.app, name="collections", rich_help_panel=_CONTENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_CONTENT)
 app.add_typer(models.app, name="models", rich_help_panel=_CARE)
+app.add_typer(keys.app, name="keys", rich_help_panel=_CARE)
+app.command("audit", rich_help_panel=_CARE)(keys.audit)
 app.command("eval", rich_help_panel=_CARE)(evaluate.evaluate)
 app.command("settings", rich_help_panel=_CARE)(status.settings)
 app.command("version", rich_help_panel=_CARE)(status.version)

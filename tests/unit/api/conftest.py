@@ -3,20 +3,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import structlog
 from starlette.testclient import TestClient
 
-from tests.unit.api.service import Service
+from tests.unit.api.service import LOCAL, Service, quiet_logs
 
 
 @pytest.fixture(autouse=True)
 def _quiet_logs() -> Iterator[None]:
     """Keep the pretty tracebacks of an unconfigured logger out of the tests: they take seconds."""
-    structlog.configure(
-        processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.ReturnLoggerFactory()
-    )
-    yield
-    structlog.reset_defaults()
+    with quiet_logs():
+        yield
 
 
 @pytest.fixture
@@ -26,5 +22,5 @@ def service() -> Service:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    with TestClient(service.build_app()) as client:
+    with TestClient(service.build_app(), client=LOCAL) as client:
         yield client

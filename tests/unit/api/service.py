@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import structlog
 from fastapi import FastAPI
 
 from api.app import create_app
+from kb.adapters.memory_access import MemoryAccessStore
 from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import QuestionTooLongError
 from kb.faults import FaultFinder
+from kb.keyring import KeyRing
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
@@ -41,6 +45,9 @@ from tests.unit.fakes import (
     FakeQueue,
     FakeVectors,
 )
+
+LOCAL = ("127.0.0.1", 50000)
+"""Address of a client on the service's own machine."""
 
 PASSAGE = Passage(
     chunk=Chunk(
@@ -211,9 +218,10 @@ class Service:
     answerer: FakeAnswerer = field(default_factory=FakeAnswerer)
     generator: FakeGenerator = field(default_factory=FakeGenerator)
     clock: Clock = field(default_factory=Clock)
+    access: MemoryAccessStore = field(default_factory=MemoryAccessStore)
     max_upload_bytes: int = 3_000_000
 
-    def build_knowledge(self) -> KnowledgeBase:
+    def build_knowledge(self, *, api_key: str | None = None) -> KnowledgeBase:
         library = Library(
             catalog=self.catalog,
             files=self.files,
@@ -242,6 +250,9 @@ class Service:
             ),
             library=library,
             generator=self.generator,
+            keys=KeyRing(self.access, clock=self.clock, static_key=api_key),
+            audit=self.access,
+            clock=self.clock,
         )
 
     def build_app(
@@ -252,8 +263,17 @@ class Service:
         first_event_patience_s: float = 5.0,
     ) -> FastAPI:
         return create_app(
-            self.build_knowledge(),
-            api_key=api_key,
+            self.build_knowledge(api_key=api_key),
             heartbeat_s=heartbeat_s,
             first_event_patience_s=first_event_patience_s,
         )
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Let the routes log nothing."""
+    structlog.configure(
+        processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.ReturnLoggerFactory()
+    )
+    yield
+    structlog.reset_defaults()

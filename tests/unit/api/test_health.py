@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from kb.errors import ModelMissingError
 from kb.schemas import ReadyOut
-from tests.unit.api.service import Service
+from tests.unit.api.service import LOCAL, Service
 from tests.unit.fakes import Switch
 
 
@@ -19,7 +19,7 @@ def read_ready(client: TestClient) -> tuple[int, ReadyOut]:
 
 def open_client(service: Service) -> TestClient:
     """Return a client of an application whose background threads are not running."""
-    return TestClient(service.build_app())
+    return TestClient(service.build_app(), client=LOCAL)
 
 
 def test_the_process_is_live_whatever_is_down(service: Service) -> None:
@@ -41,7 +41,7 @@ def test_it_is_ready_once_the_embedder_is_loaded(service: Service) -> None:
 
 
 def test_the_lifespan_warms_the_embedder_and_creates_the_default_collection(service: Service) -> None:
-    with TestClient(service.build_app()):
+    with TestClient(service.build_app(), client=LOCAL):
         assert service.embedder.used.wait(30)
         assert [c.name for c in service.catalog.list_collections()] == ["default"]
 
@@ -49,7 +49,7 @@ def test_the_lifespan_warms_the_embedder_and_creates_the_default_collection(serv
 def test_it_starts_with_the_catalog_down_and_creates_the_default_collection_later(service: Service) -> None:
     service.catalog.down = True
 
-    with TestClient(service.build_app()) as client:
+    with TestClient(service.build_app(), client=LOCAL) as client:
         assert client.get("/health/live").status_code == 200
         assert client.get("/v1/collections").status_code == 503
 
@@ -165,7 +165,7 @@ def test_close_closes_every_part_that_can_be_closed(service: Service) -> None:
 
 
 def test_metrics_count_requests_answers_and_documents(service: Service) -> None:
-    with TestClient(service.build_app()) as client:
+    with TestClient(service.build_app(), client=LOCAL) as client:
         client.post("/v1/collections/default/documents", files={"files": ("a.txt", b"abc")})
         client.post("/v1/ask", json={"question": "x"})
         service.answerer.refuses = True
