@@ -16,7 +16,18 @@ from api.auth import ApiKeyGate
 from api.errors import install_error_handlers
 from api.middleware import BodyLimit, RequestContext
 from api.periodic import PeriodicThread
-from api.routes import answers, collections, documents, faults, health, jobs, keys, openai, search
+from api.routes import (
+    answers,
+    collections,
+    documents,
+    embeddings,
+    faults,
+    health,
+    jobs,
+    keys,
+    openai,
+    search,
+)
 from api.services import Readiness, Services
 from kb.access import Role
 from kb.errors import BackendError
@@ -84,7 +95,7 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, keys):
+    for module in (collections, documents, jobs, search, faults, answers, openai, embeddings, keys):
         app.include_router(module.router, dependencies=[require(Role.READER)])
     for module in (health, docs):
         app.include_router(module.router)

@@ -12,6 +12,7 @@ KbError
 │   ├── InvalidNameError
 │   ├── UploadTooLargeError
 │   ├── QuestionTooLongError
+│   ├── TextTooLongError
 │   ├── InvalidApiKeyError
 │   ├── AccessDeniedError
 │   ├── KeyNotFoundError
@@ -185,6 +186,18 @@ class QuestionTooLongError(CallerError):
         )
         self.tokens = tokens
         self.limit_tokens = limit_tokens
+
+
+class TextTooLongError(CallerError):
+    """A text to embed is longer than the embedder reads."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, position: int, *, tokens: int, limit_tokens: int) -> None:
+        super().__init__(
+            f"text {position} has {tokens} tokens, the embedder reads {limit_tokens}",
+            next_step="Cut it into shorter texts.",
+        )
 
 
 class InvalidApiKeyError(CallerError):

@@ -609,3 +609,39 @@ class AuditOut(_Wire):
 
     events: list[AuditEventOut]
     next_after: int | None
+
+
+class EmbeddingsIn(BaseModel):
+    """OpenAI embeddings request; unknown fields are ignored, `input_type` is a vendor field."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str = Field(default="", max_length=200)
+    input: str | list[str] = Field(min_length=1, max_length=1_000_000)
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    input_type: Literal["passage", "query"] = "passage"
+
+
+class EmbeddingOut(_Wire):
+    """One vector, as numbers or as base64 of little-endian float32."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsageOut(_Wire):
+    """Tokens of the texts as the embedder counts them."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsOut(_Wire):
+    """OpenAI list of embeddings, in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingOut]
+    model: str
+    usage: EmbeddingsUsageOut
