@@ -19,6 +19,7 @@ from api.periodic import PeriodicThread
 from api.routes import (
     answers,
     collections,
+    dify,
     documents,
     embeddings,
     faults,
@@ -95,7 +96,7 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, embeddings, keys):
+    for module in (collections, documents, jobs, search, faults, answers, openai, embeddings, dify, keys):
         app.include_router(module.router, dependencies=[require(Role.READER)])
     for module in (health, docs):
         app.include_router(module.router)

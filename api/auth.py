@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.errors import build_error, build_response, get_request_id, get_status
+from api.errors import DIFY_BAD_AUTHORIZATION, build_error, build_response, get_request_id, get_status
 from kb.access import LOCAL_CALLER, Caller
 from kb.errors import KbError
 from kb.keyring import KeyRing
@@ -46,7 +46,14 @@ class ApiKeyGate:
             caller = await self._find_caller(scope)
         except KbError as error:
             body = build_error(error, request_id=get_request_id(Request(scope)))
-            await build_response(get_status(type(error)), body)(scope, receive, send)
+            sent = any(_read_keys(Headers(scope=scope)))
+            response = build_response(
+                get_status(type(error)),
+                body,
+                path=scope["path"],
+                dify_code=None if sent else DIFY_BAD_AUTHORIZATION,
+            )
+            await response(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)

@@ -36,9 +36,12 @@ from kb.errors import (
     UnsupportedFormatError,
     UploadTooLargeError,
 )
-from kb.schemas import ErrorDetail, ErrorOut
+from kb.schemas import DifyErrorOut, ErrorDetail, ErrorOut
 
 RETRY_AFTER_S: Final = 5
+DIFY_PREFIX: Final = "/dify"
+"""Errors under this path have the shape that Dify reads."""
+DIFY_BAD_AUTHORIZATION: Final = 1001
 
 _log = structlog.get_logger("api.errors")
 
@@ -90,6 +93,10 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
 }
 """The status of a class, or of the nearest class above it."""
 
+# As Dify's documentation numbers them; what it has no number for is the status.
+_DIFY_CODES: Final = {"invalid_api_key": 1002, "access_denied": 1002, "collection_not_found": 2001}
+# Dify takes 404 for a wrong address, and anything but 403 for a key that works.
+_DIFY_STATUSES: Final = {401: 403, 404: 400}
 _HTTP_CODES: Final = {
     400: "invalid_request",
     404: "not_found",
@@ -128,13 +135,23 @@ def build_crash(*, request_id: str) -> ErrorOut:
     )
 
 
-def build_response(status: int, body: ErrorOut) -> JSONResponse:
-    """Return an error as a response, with the headers that belong to its status."""
+def build_response(
+    status: int, body: ErrorOut, *, path: str = "", dify_code: int | None = None
+) -> JSONResponse:
+    """Return an error as a response, with the headers that belong to its status.
+
+    The shape is that of the path; `dify_code` is the number for Dify where the code does not tell it.
+    """
     headers = {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if path.startswith(f"{DIFY_PREFIX}/"):
+        number = dify_code or _DIFY_CODES.get(body.error.code, status)
+        message = f"{body.error.message} {body.error.next_step}".strip()
+        shown = DifyErrorOut(error_code=number, error_msg=message)
+        return JSONResponse(shown.model_dump(), _DIFY_STATUSES.get(status, status), headers=headers)
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)
 
 
@@ -164,12 +181,30 @@ def document_errors(*kinds: type[KbError]) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def document_dify_errors() -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a route for Dify."""
+    texts = {
+        400: "`2001`: No collection has this name. `400`: The body is wrong.",
+        403: "`1001`: No key in `Authorization`. `1002`: The key is wrong or does not open this collection.",
+        422: "`422`: A parameter is wrong.",
+        500: "`500`: The service failed; its log says where.",
+        503: "`503`: A dependency is down.",
+    }
+    return {status: {"model": DifyErrorOut, "description": text} for status, text in texts.items()}
+
+
+def describe_validation(errors: Sequence[Any]) -> str:
+    """Return which fields are wrong, without what was sent."""
+    return "; ".join(f"{'.'.join(map(str, item['loc']))[:_MAX_LOCATION]}: {item['msg']}" for item in errors)
+
+
 async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, KbError)
     status = get_status(type(error))
     if status >= 500:
         _log.error("request_failed", code=error.code, exc_info=error)
-    return build_response(status, build_error(error, request_id=get_request_id(request)))
+    body = build_error(error, request_id=get_request_id(request))
+    return build_response(status, body, path=request.url.path)
 
 
 async def _handle_validation(request: Request, error: Exception) -> JSONResponse:
@@ -184,7 +219,7 @@ async def _handle_validation(request: Request, error: Exception) -> JSONResponse
         param=problems[0][0] if problems else None,
         request_id=get_request_id(request),
     )
-    return build_response(422, body)
+    return build_response(422, body, path=request.url.path)
 
 
 async def _handle_http(request: Request, error: Exception) -> JSONResponse:
@@ -197,7 +232,7 @@ async def _handle_http(request: Request, error: Exception) -> JSONResponse:
         next_step="Compare method, path and body with the description in /docs.",
         request_id=get_request_id(request),
     )
-    response = build_response(error.status_code, body)
+    response = build_response(error.status_code, body, path=request.url.path)
     response.headers.update(error.headers or {})
     return response
 

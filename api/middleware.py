@@ -77,7 +77,7 @@ class RequestContext:
             except Exception:
                 _log.exception("request_crashed")
                 if not progress.started:
-                    response = build_response(500, build_crash(request_id=request_id))
+                    response = build_response(500, build_crash(request_id=request_id), path=scope["path"])
                     await response(scope, receive, send_with_id)
             finally:
                 self._finish(scope, progress, time.perf_counter() - started_at)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from kb.access import Role
+from kb.metadata_conditions import Operator
 
 
 class _Wire(BaseModel):
@@ -645,3 +646,60 @@ class EmbeddingsOut(_Wire):
     data: list[EmbeddingOut]
     model: str
     usage: EmbeddingsUsageOut
+
+
+class _Dify(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class DifyRetrievalSettingIn(_Dify):
+    """How much Dify wants; null means the service's own default."""
+
+    top_k: int | None = Field(default=None, ge=1, le=100)
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+
+
+class DifyConditionIn(_Dify):
+    """One condition on a field of the metadata."""
+
+    name: str = Field(max_length=200)
+    comparison_operator: Operator
+    value: str | int | float | list[str | int | float] | None = None
+
+
+class DifyConditionsIn(_Dify):
+    """Conditions that are joined."""
+
+    logical_operator: Literal["and", "or"] | None = "and"
+    conditions: list[DifyConditionIn] | None = Field(default=None, max_length=100)
+
+
+class DifyRetrievalIn(_Dify):
+    """A retrieval request of Dify; unknown fields are ignored."""
+
+    knowledge_id: str = Field(default="", max_length=200)
+    query: str = Field(default="", max_length=20_000)
+    retrieval_setting: DifyRetrievalSettingIn = Field(default_factory=DifyRetrievalSettingIn)
+    metadata_condition: DifyConditionsIn | None = None
+
+
+class DifyRecordOut(_Wire):
+    """A passage as Dify reads it."""
+
+    content: str
+    score: float
+    title: str
+    metadata: dict[str, Any]
+
+
+class DifyRetrievalOut(_Wire):
+    """Passages, best first."""
+
+    records: list[DifyRecordOut]
+
+
+class DifyErrorOut(_Wire):
+    """An error as Dify reads it."""
+
+    error_code: int
+    error_msg: str
