@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kb.citations import CitationChecker
+from kb.conflicts import ConflictFinder
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
 from kb.facts import asks_number, asks_what_to_do, iter_numbers
@@ -15,6 +16,7 @@ from kb.ports import Generator, PromptCounter
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, find_languages
+from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
@@ -24,6 +26,7 @@ from kb.types import (
     AnswerEvent,
     AnswerFinished,
     Collection,
+    ConflictingValue,
     GenerationDelta,
     GenerationEnd,
     GenerationEvent,
@@ -35,7 +38,7 @@ from kb.types import (
     Sampling,
 )
 from kb.units import list_units
-from kb.wording import get_refusal, get_sentence, is_refusal
+from kb.wording import get_conflict, get_refusal, get_sentence, is_refusal
 
 _NEAREST = 3
 _MOST_REPEATS = 2
@@ -72,6 +75,11 @@ class _Draft:
         self.gap = checked[len(checked.rstrip()) :]
         self.text += piece
         return piece
+
+    def append(self, piece: str) -> AnswerDelta:
+        """Add a piece that needs no check; return it as it is emitted."""
+        self.text += piece
+        return AnswerDelta(piece)
 
 
 class Answerer:
@@ -145,7 +153,10 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
-        focused = _focus(found, least=self._evidence_threshold)
+        focused, superseded = prefer_newest(_focus(found, least=self._evidence_threshold), question=question)
+        notices = tuple(
+            get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
+        )
         prompt = build_prompt(
             question,
             focused,
@@ -165,7 +176,8 @@ class Answerer:
         )
         # quotes cost no tokens, so they may come from what the prompt had no room for
         quotable = replace(request, passages=tuple(focused))
-        return self._write(replace(blank, passages=prompt.passages), request, quotable, found=found)
+        blank = replace(blank, passages=prompt.passages, notices=notices)
+        return self._write(blank, request, quotable, found=found)
 
     def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
         if not found.passages:
@@ -186,7 +198,7 @@ class Answerer:
     def _write(
         self, blank: Answer, request: GenerationRequest, quotable: GenerationRequest, *, found: Retrieval
     ) -> Iterator[AnswerEvent]:
-        draft = _Draft(blank, _make_checker(request))
+        draft = _Draft(blank, _make_checker(request), notices=list(blank.notices))
         writer, notice = self._generator, ""
         try:
             yield from self._generate(writer, request, draft)
@@ -207,7 +219,7 @@ class Answerer:
             blank = replace(blank, passages=quotable.passages)
             draft.checker = _make_checker(quotable)
             draft.refused_by_model = False
-            draft.notices = [get_sentence(notice, blank.language)]
+            draft.notices.append(get_sentence(notice, blank.language))
             yield from self._generate(writer, quotable, draft)
         if not draft.text:
             doubted = notice == "generator_refused"
@@ -216,6 +228,9 @@ class Answerer:
             return
         if asks_what_to_do(blank.question):
             yield from _add_precautions(draft)
+        conflict = _find_conflict(draft, quotable)
+        if conflict:
+            yield draft.append(f"\n{get_conflict(conflict, draft.checker.citations, blank.language)}")
         if draft.checker.dropped_count:
             draft.notices.append(
                 get_sentence("sentences_dropped", blank.language, count=draft.checker.dropped_count)
@@ -229,6 +244,7 @@ class Answerer:
                 mode=writer.mode,
                 citations=draft.checker.citations,
                 notices=tuple(draft.notices),
+                conflict=conflict,
                 model=writer.name,
                 finish_reason=draft.finish_reason,
                 prompt_tokens=draft.prompt_tokens,
@@ -283,9 +299,16 @@ def _add_precautions(draft: _Draft) -> Iterator[AnswerDelta]:
     for citation in draft.checker.citations:
         for clause in list_unsaid_precautions(citation.quote, said=draft.text):
             line = f"\n{get_sentence('precaution', language, clause=' '.join(clause.split()))}"
-            piece = f"{line}{'' if language == 'zh' else ' '}[{citation.number}]"
-            draft.text += piece
-            yield AnswerDelta(piece)
+            yield draft.append(f"{line}{'' if language == 'zh' else ' '}[{citation.number}]")
+
+
+def _find_conflict(draft: _Draft, quotable: GenerationRequest) -> tuple[ConflictingValue, ...]:
+    """Return the values that other documents have for what the answer says, its own first; cite each."""
+    units = list_units(quotable.passages)
+    statements = ConflictFinder(quotable.question, units).find(draft.checker.cited, said=draft.text)
+    return tuple(
+        ConflictingValue(statement.value, draft.checker.cite([statement.unit])) for statement in statements
+    )
 
 
 def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list[str]:

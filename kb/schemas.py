@@ -405,6 +405,13 @@ class CitationOut(_Wire):
     heading_path: list[str]
 
 
+class ConflictingValueOut(_Wire):
+    """What one of several documents that disagree has in this place."""
+
+    value: str
+    citation: int = Field(description="Number of the citation that shows it.")
+
+
 class RefusalOut(_Wire):
     """Why the documents don't say, and what was nearest."""
 
@@ -434,6 +441,10 @@ class AnswerOut(_Wire):
     citations: list[CitationOut]
     passages: list[PassageOut]
     notices: list[str]
+    conflict: list[ConflictingValueOut] = Field(
+        default_factory=list,
+        description="Two values or more where documents disagree on what was asked; empty if none do.",
+    )
     model: str
     finish_reason: str
     usage: UsageOut
@@ -543,3 +554,4 @@ class ChatCompletionOut(_Wire):
     refusal_reason: str | None
     mode: str
     notices: list[str]
+    conflict: list[ConflictingValueOut] = Field(default_factory=list)

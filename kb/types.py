@@ -447,6 +447,14 @@ class Citation:
     heading_path: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ConflictingValue:
+    """What one of several documents that disagree has in this place; `citation` is a citation's number."""
+
+    value: str
+    citation: int
+
+
 class RefusalReason(StrEnum):
     """Why the service says that the documents don't say."""
 
@@ -471,7 +479,8 @@ class Answer:
 
     `mode` is `generated`, `extractive` or `refused`. `text` holds `[n]` markers that resolve in
     `citations`. `notices` are sentences for the reader (a fallback was used, a sentence was
-    dropped).
+    dropped). `conflict` holds two values or more where documents disagree on what was asked; the text
+    then shows each with its document.
     """
 
     id: str
@@ -483,6 +492,7 @@ class Answer:
     passages: tuple[Passage, ...] = ()
     refusal: Refusal | None = None
     notices: tuple[str, ...] = ()
+    conflict: tuple[ConflictingValue, ...] = ()
     model: str = ""
     finish_reason: str = "stop"
     prompt_tokens: int = 0

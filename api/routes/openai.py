@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -172,6 +173,7 @@ def _build_vendor_fields(answer: Answer) -> dict[str, Any]:
         "refusal_reason": answer.refusal.reason.value if answer.refusal else None,
         "mode": answer.mode,
         "notices": list(answer.notices),
+        "conflict": [asdict(value) for value in answer.conflict],
     }
 
 

@@ -109,7 +109,7 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
     from rich.padding import Padding
     from rich.text import Text
 
-    from kb.cli.output import cut, format_duration, format_pages
+    from kb.cli.output import cut, format_duration, format_place
     from kb.cli.search import print_passages
 
     labels = _LABELS.get(answer.language, _LABELS["en"])
@@ -124,13 +124,13 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
     if answer.citations:
         console.print(f"\n[bold]{labels['sources']}[/]", highlight=False)
         for citation in answer.citations:
-            page = format_pages(citation.page_number, citation.page_number, answer.language)
-            separator = "，" if answer.language == "zh" else ", "
-            console.print(
-                f" [bold green]\\[{citation.number}][/] [cyan]{escape(citation.document_name)}[/]"
-                f"{separator}{page}",
-                highlight=False,
+            place = format_place(
+                f"[cyan]{escape(citation.document_name)}[/]",
+                citation.page_number,
+                citation.page_number,
+                answer.language,
             )
+            console.print(f" [bold green]\\[{citation.number}][/] {place}", highlight=False)
             quote = cut(citation.quote, _QUOTE_LINES * (console.width - 8))
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:
