@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,12 +14,14 @@ from kb.evidence import contains_code
 from kb.facts import asks_number, asks_what_to_do, iter_numbers
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
+from kb.presets import DEFAULT_PRESET, PresetName, get_sampling
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, find_languages
 from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
+from kb.thinking import ThoughtFilter
 from kb.tokens import TokenBudget
 from kb.types import (
     Answer,
@@ -42,6 +45,8 @@ from kb.wording import get_conflict, get_refusal, get_sentence, is_refusal
 
 _NEAREST = 3
 _MOST_REPEATS = 2
+_THINKING_TOKENS = 1024
+"""Room for thoughts beside that for the answer."""
 _STATED = 0.85
 """Share of the question's content that one unit must cover before a model's refusal is doubted."""
 
@@ -115,10 +120,19 @@ class Answerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         """Return the answer as a whole; the same text, citations and notices as `stream`."""
         events = self.stream(
-            collection, question, history=history, system=system, top_k=top_k, sampling=sampling
+            collection,
+            question,
+            history=history,
+            system=system,
+            top_k=top_k,
+            sampling=sampling,
+            preset=preset,
+            think=think,
         )
         return next(event.answer for event in events if isinstance(event, AnswerFinished))
 
@@ -131,6 +145,8 @@ class Answerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
         """Return the answer's text sentence by sentence, each one checked, then the answer.
 
@@ -140,8 +156,12 @@ class Answerer:
         """
         language = detect_language(question)
         context_tokens = self._get_context_tokens()
-        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        sampling = sampling or get_sampling(preset, max_tokens=self._answer_tokens)
+        max_tokens = sampling.max_tokens + (_THINKING_TOKENS if think else 0)
+        sampling = replace(sampling, max_tokens=min(max_tokens, context_tokens // 2))
+        if sampling.seed is None and sampling.temperature > 0:
+            # streaming or not, the same question gets the same answer where the runtime keeps to a seed
+            sampling = replace(sampling, seed=zlib.crc32(question.encode()))
         budget = TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens)
         question_tokens = self._counter.count_text(question)
         if question_tokens > budget.prompt_tokens:
@@ -165,6 +185,7 @@ class Answerer:
             counter=self._counter,
             history=history,
             system=system,
+            preset=preset,
         )
         request = GenerationRequest(
             messages=prompt.messages,
@@ -173,6 +194,7 @@ class Answerer:
             language=language,
             sampling=sampling,
             codes=found.codes,
+            think=think,
         )
         # quotes cost no tokens, so they may come from what the prompt had no room for
         quotable = replace(request, passages=tuple(focused))
@@ -270,14 +292,16 @@ class Answerer:
     ) -> Iterator[AnswerDelta]:
         """Emit the generator's sentences that hold; a refusal or a loop ends it early."""
         buffer, raw = SentenceBuffer(), ""
+        thoughts = ThoughtFilter(expected=request.think and generator.mode == "generated")
         events = generator.stream(request)
         try:
             for event in events:
                 if isinstance(event, GenerationEnd):
+                    buffer.add(thoughts.flush())
                     sentences = _finish(event, buffer, draft)
                 else:
                     raw += event.text
-                    sentences = buffer.feed(event.text)
+                    sentences = buffer.feed(thoughts.feed(event.text))
                 for sentence in sentences:
                     draft.refused_by_model = not draft.text and is_refusal(sentence)
                     checked = draft.checker.check(sentence)

@@ -17,6 +17,7 @@ from kb.library import Library
 from kb.logs import describe_exception
 from kb.metrics import Metrics
 from kb.ports import Catalog, Embedder, Generator, IngestQueue, LexicalIndex, SourceFiles, VectorStore
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.retrieval import IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
@@ -38,6 +39,8 @@ class QuestionAnswerer(Protocol):
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
         """Yield deltas, then one `AnswerFinished`; closing the iterator stops the generator.
 
@@ -54,6 +57,8 @@ class QuestionAnswerer(Protocol):
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         """Return what the last event of `stream` holds."""
         ...

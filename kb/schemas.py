@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kb.presets import DEFAULT_PRESET, PresetName
+
 
 class _Wire(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -388,6 +390,12 @@ class AskIn(_Wire):
     history: list[MessageIn] = Field(default_factory=list, max_length=100)
     top_k: int | None = Field(default=None, ge=1, le=50)
     max_tokens: int | None = Field(default=None, ge=1, le=8192)
+    preset: PresetName = Field(
+        default=DEFAULT_PRESET, description="Instructions and sampling for a kind of task."
+    )
+    think: bool = Field(
+        default=False, description="Let a model that can think step by step before it answers; not shown."
+    )
     stream: bool = False
 
 
@@ -491,7 +499,11 @@ class StreamOptionsIn(BaseModel):
 
 
 class ChatCompletionIn(BaseModel):
-    """OpenAI chat completion request; unknown fields are ignored, `model` names a collection."""
+    """OpenAI chat completion request; unknown fields are ignored.
+
+    `model` names a collection, with a preset behind a colon if need be (`manuals:fault`).
+    `chat_template_kwargs` with `enable_thinking` lets the model think first.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -503,8 +515,10 @@ class ChatCompletionIn(BaseModel):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=2)
     n: int | None = None
     seed: int | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     stop: str | list[str] | None = None
 
 

@@ -399,7 +399,8 @@ class GenerationRequest:
 
     `messages` is the packed prompt; `question`, `passages` and `language` are the same request
     in parts, for a generator that quotes instead of writing. `codes` are the canonical codes in the
-    question that name a fault or a part, not a whole machine; None if nobody looked.
+    question that name a fault or a part, not a whole machine; None if nobody looked. With `think` a
+    model that can may think aloud first, up to `</think>`.
     """
 
     messages: tuple[Message, ...]
@@ -408,6 +409,7 @@ class GenerationRequest:
     language: str
     sampling: Sampling = field(default_factory=Sampling)
     codes: tuple[str, ...] | None = None
+    think: bool = False
 
 
 @dataclass(frozen=True, slots=True)

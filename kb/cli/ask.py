@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kb.cli.session import CollectionOption, JsonOption, get_session
+from kb.presets import DEFAULT_PRESET, PresetName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,6 +53,10 @@ def ask(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
     ] = None,
+    preset: Annotated[PresetName, typer.Option("--preset", help="Kind of task.")] = DEFAULT_PRESET,
+    think: Annotated[
+        bool, typer.Option("--think", help="Let the model think before it answers, if it can.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question from the documents, with the quoted line and page behind each statement.
@@ -61,13 +66,18 @@ def ask(
     """
     from kb.cli.output import get_console, print_json
 
+    options: dict[str, Any] = {
+        "collection": collection,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+        "preset": preset,
+        "think": think,
+    }
     with get_session(ctx).open_client() as client:
         if as_json:
-            print_json(client.ask(question, collection=collection, top_k=top_k, max_tokens=max_tokens))
+            print_json(client.ask(question, **options))
             return
-        print_answer(
-            get_console(), client, question, collection=collection, top_k=top_k, max_tokens=max_tokens
-        )
+        print_answer(get_console(), client, question, **options)
 
 
 def print_answer(
@@ -78,6 +88,8 @@ def print_answer(
     collection: str,
     top_k: int | None = None,
     max_tokens: int | None = None,
+    preset: PresetName = DEFAULT_PRESET,
+    think: bool = False,
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -89,7 +101,14 @@ def print_answer(
     waiting = console.status("[dim]reading the documents…[/]", spinner="dots")
     waiting.start()
     try:
-        for event in client.stream(question, collection=collection, top_k=top_k, max_tokens=max_tokens):
+        for event in client.stream(
+            question,
+            collection=collection,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            preset=preset,
+            think=think,
+        ):
             waiting.stop()
             if isinstance(event, AskDelta):
                 printer.write(event.text)

@@ -16,6 +16,7 @@ from kb.faults import FaultFinder
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.retrieval import IndexName, PassageRetriever, Retrieval
 from kb.types import (
     Answer,
@@ -125,6 +126,8 @@ class Asked:
     system: str
     top_k: int | None
     sampling: Sampling | None
+    preset: PresetName = DEFAULT_PRESET
+    think: bool = False
 
 
 class FakeAnswerer:
@@ -148,8 +151,12 @@ class FakeAnswerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
-        self.asked.append(Asked(collection.name, question, tuple(history), system, top_k, sampling))
+        self.asked.append(
+            Asked(collection.name, question, tuple(history), system, top_k, sampling, preset, think)
+        )
         if question == "too long":
             raise QuestionTooLongError(tokens=9000, limit_tokens=1600)
         try:
@@ -171,6 +178,8 @@ class FakeAnswerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         return self.build(question)
 

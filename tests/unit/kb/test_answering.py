@@ -431,3 +431,28 @@ def test_the_disagreement_is_told_in_the_language_of_the_question() -> None:
         "\nThe documents disagree: “press.pdf”, page 3 has “500 hours” [1]; "
         "“service.pdf”, page 4 has “250 hours” [2]."
     )
+
+
+def test_a_preset_chooses_instructions_and_sampling() -> None:
+    generator = Script("回油滤芯每 3 个月更换一次。[1]")
+
+    _collect(_answerer(generator), preset="fault")
+    _collect(_answerer(generator), preset="fault")
+    _collect(_answerer(generator))
+
+    fault, again, technical = generator.requests
+    assert "设备故障处理助手" in fault.messages[0].content
+    assert (fault.sampling.temperature, fault.sampling.max_tokens) == (0.3, 200)
+    assert fault.sampling.seed == again.sampling.seed is not None
+    assert technical.sampling.temperature == 0.0
+    assert technical.sampling.seed is None
+
+
+def test_thoughts_are_no_part_of_the_answer() -> None:
+    generator = Script("<think>滤芯？看资料。</think>回油滤芯每 3 个月更换一次。[1]")
+
+    text, answer = _collect(_answerer(generator, context_tokens=4000), think=True)
+
+    assert text == answer.text == "回油滤芯每 3 个月更换一次[1]。"
+    assert generator.requests[0].think
+    assert generator.requests[0].sampling.max_tokens == 200 + 1024
