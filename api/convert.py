@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import datetime
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from kb.access import ApiKey, AuditEvent
 from kb.schemas import (
@@ -14,6 +16,7 @@ from kb.schemas import (
     BoxOut,
     CitationOut,
     CollectionOut,
+    ConflictingValueOut,
     DependencyOut,
     DocumentDetailOut,
     DocumentOut,
@@ -34,7 +37,6 @@ from kb.types import (
     Answer,
     Block,
     BlockKind,
-    Box,
     Citation,
     Collection,
     DependencyStatus,
@@ -47,22 +49,17 @@ from kb.types import (
     Refusal,
 )
 
+_Shape = TypeVar("_Shape", bound=BaseModel)
+
 
 def build_problem(problem: Problem) -> ProblemOut:
     """Return an error or warning."""
-    return ProblemOut(code=problem.code, message=problem.message, next_step=problem.next_step)
+    return _copy(ProblemOut, problem)
 
 
 def build_collection(collection: Collection) -> CollectionOut:
     """Return a collection with its counts."""
-    return CollectionOut(
-        id=collection.id,
-        name=collection.name,
-        created_at=collection.created_at,
-        document_count=collection.document_count,
-        chunk_count=collection.chunk_count,
-        fingerprint=collection.fingerprint,
-    )
+    return _copy(CollectionOut, collection)
 
 
 def build_document(document: Document, *, collection: str) -> DocumentOut:
@@ -130,16 +127,12 @@ def build_page(page: Page, *, document_id: str) -> PageOut:
                 text=page.text[line.char_start : line.char_end],
                 char_start=line.char_start,
                 char_end=line.char_end,
-                box=_build_box(line.box),
+                box=_copy(BoxOut, line.box) if line.box else None,
             )
             for line in page.lines
         ],
         tables=_build_tables(page.blocks),
     )
-
-
-def _build_box(box: Box | None) -> BoxOut | None:
-    return BoxOut(x0=box.x0, y0=box.y0, x1=box.x1, y1=box.y1) if box else None
 
 
 def _build_tables(blocks: Iterable[Block]) -> list[TableOut]:
@@ -169,16 +162,7 @@ def build_job(
         cancel_requested=job.cancel_requested,
         stalled_reason=stalled_reason,
         eta_s=eta_s,
-        attempts=[
-            AttemptOut(
-                number=attempt.number,
-                worker=attempt.worker,
-                started_at=attempt.started_at,
-                finished_at=attempt.finished_at,
-                error=build_problem(attempt.error) if attempt.error else None,
-            )
-            for attempt in job.attempts
-        ],
+        attempts=[_copy(AttemptOut, attempt) for attempt in job.attempts],
         created_at=job.created_at,
         updated_at=job.updated_at,
     )
@@ -196,10 +180,7 @@ def build_passage(passage: Passage) -> PassageOut:
         document_name=passage.document_name,
         page_start=chunk.page_start,
         page_end=chunk.page_end,
-        spans=[
-            SpanOut(page_number=span.page_number, char_start=span.char_start, char_end=span.char_end)
-            for span in chunk.spans
-        ],
+        spans=[_copy(SpanOut, span) for span in chunk.spans],
         heading_path=list(chunk.heading_path),
         text=chunk.text,
         records=[dict(record) for record in chunk.records],
@@ -208,39 +189,12 @@ def build_passage(passage: Passage) -> PassageOut:
 
 def build_fault(fault: Fault) -> FaultOut:
     """Return a fault's fields with the place where they stand."""
-    return FaultOut(
-        kind=fault.kind.value,
-        code=fault.code,
-        description=fault.description,
-        cause=fault.cause,
-        remedy=fault.remedy,
-        record=dict(fault.record),
-        document_id=fault.document_id,
-        document_name=fault.document_name,
-        page_number=fault.page_number,
-        box=_build_box(fault.box),
-        quote=fault.quote,
-        char_start=fault.char_start,
-        char_end=fault.char_end,
-        chunk_id=fault.chunk_id,
-        heading_path=list(fault.heading_path),
-        score=fault.score,
-    )
+    return _copy(FaultOut, fault)
 
 
 def build_citation(citation: Citation) -> CitationOut:
     """Return a resolved marker."""
-    return CitationOut(
-        number=citation.number,
-        document_id=citation.document_id,
-        document_name=citation.document_name,
-        page_number=citation.page_number,
-        quote=citation.quote,
-        char_start=citation.char_start,
-        char_end=citation.char_end,
-        chunk_id=citation.chunk_id,
-        heading_path=list(citation.heading_path),
-    )
+    return _copy(CitationOut, citation)
 
 
 def build_usage(answer: Answer) -> UsageOut:
@@ -266,6 +220,7 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
         citations=[build_citation(citation) for citation in answer.citations],
         passages=[build_passage(passage) for passage in answer.passages],
         notices=list(answer.notices),
+        conflict=[_copy(ConflictingValueOut, value) for value in answer.conflict],
         model=answer.model,
         finish_reason=answer.finish_reason,
         usage=build_usage(answer),
@@ -280,24 +235,20 @@ def _build_refusal(refusal: Refusal) -> RefusalOut:
 
 def build_dependency(status: DependencyStatus) -> DependencyOut:
     """Return the state of one dependency."""
-    return DependencyOut(name=status.name, ok=status.ok, required=status.required, detail=status.detail)
+    return _copy(DependencyOut, status)
 
 
 def build_key(key: ApiKey, *, now: datetime) -> KeyOut:
     """Return an API key without its secret."""
-    return KeyOut(
-        id=key.id,
-        name=key.name,
-        role=key.role,
-        collections=None if key.collections is None else list(key.collections),
-        hint=key.hint,
-        active=key.is_active(now),
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-        revoked_at=key.revoked_at,
-    )
+    shown = {name: getattr(key, name) for name in KeyOut.model_fields if name != "active"}
+    return KeyOut.model_validate({**shown, "active": key.is_active(now)})
 
 
 def build_audit_event(event: AuditEvent) -> AuditEventOut:
     """Return an event of the audit log."""
-    return AuditEventOut(**{**asdict(event), "detail": dict(event.detail)})
+    return _copy(AuditEventOut, event)
+
+
+def _copy(shape: type[_Shape], value: object) -> _Shape:
+    """Return the shape filled from the value's attributes, which have the same names."""
+    return shape.model_validate(value, from_attributes=True)

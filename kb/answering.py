@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import secrets
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kb.citations import CitationChecker
+from kb.conflicts import ConflictFinder
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
 from kb.facts import asks_number, asks_what_to_do, iter_numbers
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
+from kb.presets import DEFAULT_PRESET, PresetName, get_sampling
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
 from kb.retrieval import PassageRetriever, Retrieval, find_languages
+from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
+from kb.thinking import ThoughtFilter
 from kb.tokens import TokenBudget
 from kb.types import (
     Answer,
@@ -24,6 +29,7 @@ from kb.types import (
     AnswerEvent,
     AnswerFinished,
     Collection,
+    ConflictingValue,
     GenerationDelta,
     GenerationEnd,
     GenerationEvent,
@@ -35,10 +41,12 @@ from kb.types import (
     Sampling,
 )
 from kb.units import list_units
-from kb.wording import get_refusal, get_sentence, is_refusal
+from kb.wording import get_conflict, get_refusal, get_sentence, is_refusal
 
 _NEAREST = 3
 _MOST_REPEATS = 2
+_THINKING_TOKENS = 1024
+"""Room for thoughts beside that for the answer."""
 _STATED = 0.85
 """Share of the question's content that one unit must cover before a model's refusal is doubted."""
 
@@ -72,6 +80,11 @@ class _Draft:
         self.gap = checked[len(checked.rstrip()) :]
         self.text += piece
         return piece
+
+    def append(self, piece: str) -> AnswerDelta:
+        """Add a piece that needs no check; return it as it is emitted."""
+        self.text += piece
+        return AnswerDelta(piece)
 
 
 class Answerer:
@@ -107,10 +120,19 @@ class Answerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         """Return the answer as a whole; the same text, citations and notices as `stream`."""
         events = self.stream(
-            collection, question, history=history, system=system, top_k=top_k, sampling=sampling
+            collection,
+            question,
+            history=history,
+            system=system,
+            top_k=top_k,
+            sampling=sampling,
+            preset=preset,
+            think=think,
         )
         return next(event.answer for event in events if isinstance(event, AnswerFinished))
 
@@ -123,6 +145,8 @@ class Answerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
         """Return the answer's text sentence by sentence, each one checked, then the answer.
 
@@ -132,8 +156,12 @@ class Answerer:
         """
         language = detect_language(question)
         context_tokens = self._get_context_tokens()
-        sampling = sampling or Sampling(max_tokens=self._answer_tokens)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens // 2))
+        sampling = sampling or get_sampling(preset, max_tokens=self._answer_tokens)
+        max_tokens = sampling.max_tokens + (_THINKING_TOKENS if think else 0)
+        sampling = replace(sampling, max_tokens=min(max_tokens, context_tokens // 2))
+        if sampling.seed is None and sampling.temperature > 0:
+            # streaming or not, the same question gets the same answer where the runtime keeps to a seed
+            sampling = replace(sampling, seed=zlib.crc32(question.encode()))
         budget = TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens)
         question_tokens = self._counter.count_text(question)
         if question_tokens > budget.prompt_tokens:
@@ -145,7 +173,10 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
-        focused = _focus(found, least=self._evidence_threshold)
+        focused, superseded = prefer_newest(_focus(found, least=self._evidence_threshold), question=question)
+        notices = tuple(
+            get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
+        )
         prompt = build_prompt(
             question,
             focused,
@@ -154,6 +185,7 @@ class Answerer:
             counter=self._counter,
             history=history,
             system=system,
+            preset=preset,
         )
         request = GenerationRequest(
             messages=prompt.messages,
@@ -162,10 +194,12 @@ class Answerer:
             language=language,
             sampling=sampling,
             codes=found.codes,
+            think=think,
         )
         # quotes cost no tokens, so they may come from what the prompt had no room for
         quotable = replace(request, passages=tuple(focused))
-        return self._write(replace(blank, passages=prompt.passages), request, quotable, found=found)
+        blank = replace(blank, passages=prompt.passages, notices=notices)
+        return self._write(blank, request, quotable, found=found)
 
     def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
         if not found.passages:
@@ -186,7 +220,7 @@ class Answerer:
     def _write(
         self, blank: Answer, request: GenerationRequest, quotable: GenerationRequest, *, found: Retrieval
     ) -> Iterator[AnswerEvent]:
-        draft = _Draft(blank, _make_checker(request))
+        draft = _Draft(blank, _make_checker(request), notices=list(blank.notices))
         writer, notice = self._generator, ""
         try:
             yield from self._generate(writer, request, draft)
@@ -207,7 +241,7 @@ class Answerer:
             blank = replace(blank, passages=quotable.passages)
             draft.checker = _make_checker(quotable)
             draft.refused_by_model = False
-            draft.notices = [get_sentence(notice, blank.language)]
+            draft.notices.append(get_sentence(notice, blank.language))
             yield from self._generate(writer, quotable, draft)
         if not draft.text:
             doubted = notice == "generator_refused"
@@ -216,6 +250,9 @@ class Answerer:
             return
         if asks_what_to_do(blank.question):
             yield from _add_precautions(draft)
+        conflict = _find_conflict(draft, quotable)
+        if conflict:
+            yield draft.append(f"\n{get_conflict(conflict, draft.checker.citations, blank.language)}")
         if draft.checker.dropped_count:
             draft.notices.append(
                 get_sentence("sentences_dropped", blank.language, count=draft.checker.dropped_count)
@@ -229,6 +266,7 @@ class Answerer:
                 mode=writer.mode,
                 citations=draft.checker.citations,
                 notices=tuple(draft.notices),
+                conflict=conflict,
                 model=writer.name,
                 finish_reason=draft.finish_reason,
                 prompt_tokens=draft.prompt_tokens,
@@ -254,14 +292,16 @@ class Answerer:
     ) -> Iterator[AnswerDelta]:
         """Emit the generator's sentences that hold; a refusal or a loop ends it early."""
         buffer, raw = SentenceBuffer(), ""
+        thoughts = ThoughtFilter(expected=request.think and generator.mode == "generated")
         events = generator.stream(request)
         try:
             for event in events:
                 if isinstance(event, GenerationEnd):
+                    buffer.add(thoughts.flush())
                     sentences = _finish(event, buffer, draft)
                 else:
                     raw += event.text
-                    sentences = buffer.feed(event.text)
+                    sentences = buffer.feed(thoughts.feed(event.text))
                 for sentence in sentences:
                     draft.refused_by_model = not draft.text and is_refusal(sentence)
                     checked = draft.checker.check(sentence)
@@ -283,9 +323,16 @@ def _add_precautions(draft: _Draft) -> Iterator[AnswerDelta]:
     for citation in draft.checker.citations:
         for clause in list_unsaid_precautions(citation.quote, said=draft.text):
             line = f"\n{get_sentence('precaution', language, clause=' '.join(clause.split()))}"
-            piece = f"{line}{'' if language == 'zh' else ' '}[{citation.number}]"
-            draft.text += piece
-            yield AnswerDelta(piece)
+            yield draft.append(f"{line}{'' if language == 'zh' else ' '}[{citation.number}]")
+
+
+def _find_conflict(draft: _Draft, quotable: GenerationRequest) -> tuple[ConflictingValue, ...]:
+    """Return the values that other documents have for what the answer says, its own first; cite each."""
+    units = list_units(quotable.passages)
+    statements = ConflictFinder(quotable.question, units).find(draft.checker.cited, said=draft.text)
+    return tuple(
+        ConflictingValue(statement.value, draft.checker.cite([statement.unit])) for statement in statements
+    )
 
 
 def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list[str]:

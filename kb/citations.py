@@ -163,6 +163,8 @@ class CitationChecker:
         self._citations: dict[tuple[str, int, int, int], Citation] = {}
         self._lead_ins: list[str] = []
         self._seen: set[str] = set()
+        self.cited: list[Unit] = []
+        """What the citations quote, in their order."""
         self.dropped_count = 0
         self.repeat_count = 0
 
@@ -195,9 +197,29 @@ class CitationChecker:
         if not supports:
             self.dropped_count += 1
             return ""
-        markers = "".join(f"[{self._cite(support)}]" for support in supports)
+        markers = "".join(f"[{self.cite(support.quote.units)}]" for support in supports)
         lead_in, self._lead_ins = "".join(self._lead_ins), []
         return lead_in + _place_markers(body, markers)
+
+    def cite(self, units: Sequence[Unit]) -> int:
+        """Return the number of the citation of neighbouring units, a new one if they had none."""
+        first, last = units[0], units[-1]
+        chunk = first.passage.chunk
+        key = (chunk.document_id, first.page_number, first.char_start, last.char_end)
+        if key not in self._citations:
+            self._citations[key] = Citation(
+                number=len(self._citations) + 1,
+                document_id=chunk.document_id,
+                document_name=first.passage.document_name,
+                page_number=first.page_number,
+                quote=slice_window(units),
+                char_start=first.char_start,
+                char_end=last.char_end,
+                chunk_id=chunk.id,
+                heading_path=chunk.heading_path,
+            )
+            self.cited.extend(units)
+        return self._citations[key].number
 
     def _is_lead_in(self, body: str) -> bool:
         """An introduction is short, and claims nothing that neither question nor passages show."""
@@ -377,24 +399,6 @@ class CitationChecker:
             for unit in self._units
             if unit.passage is not source.passage
         )
-
-    def _cite(self, support: _Support) -> int:
-        chunk, window = support.source.passage.chunk, support.quote
-        first, last = window.units[0], window.units[-1]
-        key = (chunk.document_id, first.page_number, first.char_start, last.char_end)
-        if key not in self._citations:
-            self._citations[key] = Citation(
-                number=len(self._citations) + 1,
-                document_id=chunk.document_id,
-                document_name=support.source.passage.document_name,
-                page_number=first.page_number,
-                quote=window.text,
-                char_start=first.char_start,
-                char_end=last.char_end,
-                chunk_id=chunk.id,
-                heading_path=chunk.heading_path,
-            )
-        return self._citations[key].number
 
 
 def _supports_clauses(claim: str, shown: Set[str]) -> bool:

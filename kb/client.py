@@ -16,6 +16,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from kb.errors import KbError
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.schemas import (
     AnswerOut,
     AskIn,
@@ -342,9 +343,19 @@ class KbClient:
         collection: str = "default",
         top_k: int | None = None,
         max_tokens: int | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> AnswerOut:
         """Return the whole answer."""
-        body = _build(AskIn, question=question, collection=collection, top_k=top_k, max_tokens=max_tokens)
+        body = _build(
+            AskIn,
+            question=question,
+            collection=collection,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            preset=preset,
+            think=think,
+        )
         return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
 
     def stream(
@@ -354,10 +365,19 @@ class KbClient:
         collection: str = "default",
         top_k: int | None = None,
         max_tokens: int | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AskEvent]:
         """Yield the answer's text as it is written, then exactly one `AskFinished`."""
         body = _build(
-            AskIn, question=question, collection=collection, top_k=top_k, max_tokens=max_tokens, stream=True
+            AskIn,
+            question=question,
+            collection=collection,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            preset=preset,
+            think=think,
+            stream=True,
         )
         with self._translating():
             request = self._http.build_request(

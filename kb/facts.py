@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from kb.codes import iter_codes
@@ -230,16 +230,18 @@ def find_asked_subject(question: str) -> str | None:
     return subject.strip() or None
 
 
-def names_another(question: str, text: str) -> bool:
-    """Return whether the text names a machine of the question's kind by another number only.
+def names_another(asked: Mapping[str, Set[str]], text: str) -> bool:
+    """Return whether the text names a machine of an asked kind by another number only.
 
-    3号压机 and press 3 are others than 1号压机 and press 1; a text that names both is about either.
+    `asked` is what `list_numbered` read in the question. 3号压机 and press 3 are others than 1号压机 and
+    press 1; a text that names both is about either.
     """
-    asked, named = _list_numbered(question), _list_numbered(text)
+    named = list_numbered(text)
     return any(name in named and numbers.isdisjoint(named[name]) for name, numbers in asked.items())
 
 
-def _list_numbered(text: str) -> dict[str, set[str]]:
+def list_numbered(text: str) -> dict[str, set[str]]:
+    """Return the numbers by which the text names machines, by the kind of machine."""
     numbers: dict[str, set[str]] = {}
     for found in _NUMBERED.finditer(unicodedata.normalize("NFKC", text)):
         number = found["number"] or found["index"]

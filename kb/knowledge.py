@@ -28,6 +28,7 @@ from kb.ports import (
     SourceFiles,
     VectorStore,
 )
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.retrieval import IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
@@ -49,6 +50,8 @@ class QuestionAnswerer(Protocol):
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
         """Yield deltas, then one `AnswerFinished`; closing the iterator stops the generator.
 
@@ -65,6 +68,8 @@ class QuestionAnswerer(Protocol):
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         """Return what the last event of `stream` holds."""
         ...

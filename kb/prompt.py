@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kb.errors import QuestionTooLongError
 from kb.ports import PromptCounter
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.resources import read_prompt
 from kb.tokens import TokenBudget
 from kb.types import Message, Passage
@@ -36,6 +37,7 @@ def build_prompt(
     counter: PromptCounter,
     history: Sequence[Message] = (),
     system: str = "",
+    preset: PresetName = DEFAULT_PRESET,
 ) -> Prompt:
     """Return the prompt with as many passages as fit, best first; `passages` come best first.
 
@@ -46,7 +48,13 @@ def build_prompt(
 
     def render(chosen: Sequence[Passage], turns: Sequence[Message], extra: str) -> tuple[Message, ...]:
         return render_messages(
-            question, arrange(chosen), language=language, counter=counter, history=turns, system=extra
+            question,
+            arrange(chosen),
+            language=language,
+            counter=counter,
+            history=turns,
+            system=extra,
+            preset=preset,
         )
 
     bare_tokens = counter.count_messages(render((), (), ""))
@@ -92,9 +100,10 @@ def render_messages(
     counter: PromptCounter,
     history: Sequence[Message] = (),
     system: str = "",
+    preset: PresetName = DEFAULT_PRESET,
 ) -> tuple[Message, ...]:
     """Return the messages with the passages numbered from 1 as given; foreign text can't act as markup."""
-    rules = read_prompt(f"system.{language}").format(refusal=get_sentence("not_stated", language))
+    rules = read_prompt(f"system.{preset}.{language}").format(refusal=get_sentence("not_stated", language))
     if system:
         rules = f"{rules}\n{counter.neutralise(system)}"
     frame = read_prompt(f"passage.{language}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from kb.facts import asks_time, find_asked_subject, names_another
+from kb.facts import asks_time, find_asked_subject, list_numbered, names_another
 from kb.language import detect_language
 from kb.units import Unit
 from kb.words import get_units
@@ -30,7 +30,7 @@ class Relevance:
     def __init__(self, question: str, units: Sequence[Unit], *, names: Sequence[str] = ()) -> None:
         """`names` are canonical codes of whole machines: they don't tell one unit from another."""
         self._units = units
-        self._question = question
+        self._machines = list_numbered(question)
         self._asks_time = asks_time(question)
         self._language = detect_language(question)
         own = {name.casefold() for name in names}
@@ -84,9 +84,9 @@ class Relevance:
         """
         if not self._total:
             return 0.0
-        if self.is_about_another(unit):
-            return 0.0
         near = self._get_neighbour_terms(unit)
+        if self._is_about_another(unit, near):
+            return 0.0
         covered = 0.0
         for piece, weight in zip(self._pieces, self._weights, strict=True):
             if not piece.isdisjoint(unit.terms):
@@ -101,11 +101,14 @@ class Relevance:
 
     def is_about_another(self, unit: Unit) -> bool:
         """Return whether the unit is about another machine or part than the one that was asked about."""
-        if names_another(self._question, f"{unit.scope}\n{unit.text}"):
+        return self._is_about_another(unit, self._get_neighbour_terms(unit))
+
+    def _is_about_another(self, unit: Unit, near: frozenset[str]) -> bool:
+        if self._machines and names_another(self._machines, f"{unit.scope}\n{unit.text}"):
             return True
         if not self._subject or unit.language != self._language:
             return False
-        known = unit.terms | unit.scope_terms | self._get_neighbour_terms(unit)
+        known = unit.terms | unit.scope_terms | near
         return all(piece.isdisjoint(known) for piece in self._subject)
 
     def _get_neighbour_terms(self, unit: Unit) -> frozenset[str]:

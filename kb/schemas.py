@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from kb.access import Role
 from kb.metadata_conditions import Operator
+from kb.presets import DEFAULT_PRESET, PresetName
 
 
 class _Wire(BaseModel):
@@ -391,6 +392,12 @@ class AskIn(_Wire):
     history: list[MessageIn] = Field(default_factory=list, max_length=100)
     top_k: int | None = Field(default=None, ge=1, le=50)
     max_tokens: int | None = Field(default=None, ge=1, le=8192)
+    preset: PresetName = Field(
+        default=DEFAULT_PRESET, description="Instructions and sampling for a kind of task."
+    )
+    think: bool = Field(
+        default=False, description="Let a model that can think step by step before it answers; not shown."
+    )
     stream: bool = False
 
 
@@ -406,6 +413,13 @@ class CitationOut(_Wire):
     char_end: int
     chunk_id: str
     heading_path: list[str]
+
+
+class ConflictingValueOut(_Wire):
+    """What one of several documents that disagree has in this place."""
+
+    value: str
+    citation: int = Field(description="Number of the citation that shows it.")
 
 
 class RefusalOut(_Wire):
@@ -437,6 +451,10 @@ class AnswerOut(_Wire):
     citations: list[CitationOut]
     passages: list[PassageOut]
     notices: list[str]
+    conflict: list[ConflictingValueOut] = Field(
+        default_factory=list,
+        description="Two values or more where documents disagree on what was asked; empty if none do.",
+    )
     model: str
     finish_reason: str
     usage: UsageOut
@@ -483,7 +501,11 @@ class StreamOptionsIn(BaseModel):
 
 
 class ChatCompletionIn(BaseModel):
-    """OpenAI chat completion request; unknown fields are ignored, `model` names a collection."""
+    """OpenAI chat completion request; unknown fields are ignored.
+
+    `model` names a collection, with a preset behind a colon if need be (`manuals:fault`).
+    `chat_template_kwargs` with `enable_thinking` lets the model think first.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -495,8 +517,10 @@ class ChatCompletionIn(BaseModel):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=2)
     n: int | None = None
     seed: int | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     stop: str | list[str] | None = None
 
 
@@ -703,3 +727,4 @@ class DifyErrorOut(_Wire):
 
     error_code: int
     error_msg: str
+    conflict: list[ConflictingValueOut] = Field(default_factory=list)

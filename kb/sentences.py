@@ -77,6 +77,10 @@ class SentenceBuffer:
         self._text = self._text[start:]
         return sentences
 
+    def add(self, text: str) -> None:
+        """Add a last piece of text, for `flush`."""
+        self._text += text
+
     def flush(self) -> list[str]:
         """Return what is left, as sentences, and forget it."""
         text, self._text = self._text, ""

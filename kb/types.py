@@ -399,7 +399,8 @@ class GenerationRequest:
 
     `messages` is the packed prompt; `question`, `passages` and `language` are the same request
     in parts, for a generator that quotes instead of writing. `codes` are the canonical codes in the
-    question that name a fault or a part, not a whole machine; None if nobody looked.
+    question that name a fault or a part, not a whole machine; None if nobody looked. With `think` a
+    model that can may think aloud first, up to `</think>`.
     """
 
     messages: tuple[Message, ...]
@@ -408,6 +409,7 @@ class GenerationRequest:
     language: str
     sampling: Sampling = field(default_factory=Sampling)
     codes: tuple[str, ...] | None = None
+    think: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +449,14 @@ class Citation:
     heading_path: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ConflictingValue:
+    """What one of several documents that disagree has in this place; `citation` is a citation's number."""
+
+    value: str
+    citation: int
+
+
 class RefusalReason(StrEnum):
     """Why the service says that the documents don't say."""
 
@@ -471,7 +481,8 @@ class Answer:
 
     `mode` is `generated`, `extractive` or `refused`. `text` holds `[n]` markers that resolve in
     `citations`. `notices` are sentences for the reader (a fallback was used, a sentence was
-    dropped).
+    dropped). `conflict` holds two values or more where documents disagree on what was asked; the text
+    then shows each with its document.
     """
 
     id: str
@@ -483,6 +494,7 @@ class Answer:
     passages: tuple[Passage, ...] = ()
     refusal: Refusal | None = None
     notices: tuple[str, ...] = ()
+    conflict: tuple[ConflictingValue, ...] = ()
     model: str = ""
     finish_reason: str = "stop"
     prompt_tokens: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kb.types import Passage, RefusalReason
+from kb.types import Citation, ConflictingValue, Passage, RefusalReason
 
 _SENTENCES = {
     "empty_collection": {
@@ -29,7 +29,7 @@ _SENTENCES = {
         "en": "No answer could be confirmed by the documents, so none is given. See the nearest content.",
     },
     "nearest": {"zh": "最接近的内容：{places}。", "en": "Nearest content: {places}."},
-    "place": {"zh": "《{document}》第{page}页", "en": "“{document}”, page {page}"},
+    "place": {"zh": "《{document}》第 {page} 页", "en": "“{document}”, page {page}"},
     "generator_down": {
         "zh": "回答模型暂时不可用，以下为原文摘录。",
         "en": "The answering model is not available; this is quoted from the documents.",
@@ -45,6 +45,18 @@ _SENTENCES = {
     "precaution": {
         "zh": "原文中的安全要求：“{clause}”",
         "en": "Precaution in the source: “{clause}”",
+    },
+    "conflict": {
+        "zh": "资料说法不一致：{statements}。",
+        "en": "The documents disagree: {statements}.",
+    },
+    "conflicting_value": {
+        "zh": "{place}为“{value}”{marker}",
+        "en": "{place} has “{value}” {marker}",
+    },
+    "superseded": {
+        "zh": "采用较新版本《{newer}》，未采用《{older}》。",
+        "en": "The newer revision “{newer}” is used; “{older}” is not.",
     },
     "sentences_dropped": {
         "zh": "有 {count} 句话因原文不支持而被略去。",
@@ -91,6 +103,26 @@ def get_sentence(name: str, language: str, **values: object) -> str:
     return _SENTENCES[name]["zh" if language == "zh" else "en"].format(**values)
 
 
+def get_place(document_name: str, page_number: int, language: str) -> str:
+    """Return how a page of a document is named in a sentence."""
+    return get_sentence("place", language, document=document_name, page=page_number)
+
+
+def get_conflict(conflict: Sequence[ConflictingValue], citations: Sequence[Citation], language: str) -> str:
+    """Return the sentence that shows each value with its document; `citations` are those of the answer."""
+    statements = []
+    for one in conflict:
+        citation = citations[one.citation - 1]
+        place = get_place(citation.document_name, citation.page_number, language)
+        statements.append(
+            get_sentence(
+                "conflicting_value", language, place=place, value=one.value, marker=f"[{one.citation}]"
+            )
+        )
+    separator = "；" if language == "zh" else "; "
+    return get_sentence("conflict", language, statements=separator.join(statements))
+
+
 def get_refusal(
     reason: RefusalReason, language: str, *, codes: Sequence[str] = (), nearest: Sequence[Passage] = ()
 ) -> str:
@@ -98,8 +130,7 @@ def get_refusal(
     separator = _SEPARATORS["zh" if language == "zh" else "en"]
     text = get_sentence(reason.value, language, codes=separator.join(codes))
     places = dict.fromkeys(
-        get_sentence("place", language, document=passage.document_name, page=passage.chunk.page_start)
-        for passage in nearest
+        get_place(passage.document_name, passage.chunk.page_start, language) for passage in nearest
     )
     if not places:
         return text

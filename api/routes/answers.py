@@ -13,8 +13,9 @@ from api.errors import document_errors, get_request_id
 from api.services import ServicesDep
 from api.streaming import AnswerStream, EventResponse, build_frame
 from kb.errors import CallerError, CollectionNotFoundError, IndexMismatchError, QuestionTooLongError
+from kb.presets import get_sampling
 from kb.schemas import AnswerOut, AskIn, ErrorOut
-from kb.types import AnswerDelta, AnswerEvent, Message, Sampling
+from kb.types import AnswerDelta, AnswerEvent, Message
 
 router = APIRouter(prefix="/v1", tags=["Answers"])
 
@@ -42,12 +43,18 @@ async def ask(
         raise CallerError("the question is empty", next_step="Send a question.")
     knowledge = services.knowledge
     history = tuple(Message(turn.role, turn.content) for turn in body.history)
-    sampling = Sampling(max_tokens=body.max_tokens) if body.max_tokens else None
+    sampling = get_sampling(body.preset, max_tokens=body.max_tokens) if body.max_tokens else None
 
     def start() -> Iterator[AnswerEvent]:
         collection = knowledge.catalog.get_collection(body.collection)
         return knowledge.answerer.stream(
-            collection, body.question, history=history, top_k=body.top_k, sampling=sampling
+            collection,
+            body.question,
+            history=history,
+            top_k=body.top_k,
+            sampling=sampling,
+            preset=body.preset,
+            think=body.think,
         )
 
     def encode(event: AnswerEvent) -> list[ServerSentEvent]:

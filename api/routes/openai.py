@@ -6,9 +6,11 @@ OpenAI has no field for (citations, refusal, mode) stands in fields that its cli
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -19,7 +21,10 @@ from api.convert import build_citation, build_usage
 from api.errors import ModelNotFoundError, document_errors, get_request_id
 from api.services import ServicesDep
 from api.streaming import AnswerStream, EventResponse, build_frame
+from kb.access import Caller
 from kb.errors import CallerError, CollectionNotFoundError, IndexMismatchError, QuestionTooLongError
+from kb.ports import Catalog
+from kb.presets import DEFAULT_PRESET, PresetName, get_sampling, split_model_name
 from kb.schemas import (
     ChatChoiceOut,
     ChatCompletionIn,
@@ -30,7 +35,7 @@ from kb.schemas import (
     ModelOut,
     ModelsOut,
 )
-from kb.types import Answer, AnswerDelta, AnswerEvent, Message, Sampling
+from kb.types import Answer, AnswerDelta, AnswerEvent, Collection, Message, Sampling
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
@@ -69,20 +74,21 @@ async def create_completion(
 
     System messages are passed on to the generator beside the service's own instructions.
     """
-    caller.require_collection(body.model)
     if body.n not in (None, 1):
         raise CallerError("n must be 1: there is one answer to a question", next_step="Leave n out.")
     system, history, question = _split_messages(body.messages)
     knowledge = services.knowledge
-    sampling = _build_sampling(body, answer_tokens=services.answer_tokens)
 
     def start() -> Iterator[AnswerEvent]:
-        try:
-            collection = knowledge.catalog.get_collection(body.model)
-        except CollectionNotFoundError:
-            raise ModelNotFoundError(body.model) from None
+        collection, preset = _find_model(knowledge.catalog, body.model, caller)
         return knowledge.answerer.stream(
-            collection, question, history=history, system=system, sampling=sampling
+            collection,
+            question,
+            history=history,
+            system=system,
+            sampling=_build_sampling(body, preset, answer_tokens=services.answer_tokens),
+            preset=preset,
+            think=body.chat_template_kwargs.get("enable_thinking") is True,
         )
 
     completion = _Completion(model=body.model, with_usage=_wants_usage(body))
@@ -175,6 +181,7 @@ def _build_vendor_fields(answer: Answer) -> dict[str, Any]:
         "refusal_reason": answer.refusal.reason.value if answer.refusal else None,
         "mode": answer.mode,
         "notices": list(answer.notices),
+        "conflict": [asdict(value) for value in answer.conflict],
     }
 
 
@@ -213,17 +220,33 @@ def _read_text(message: ChatMessageIn) -> str:
     return "\n".join(texts)
 
 
-def _build_sampling(body: ChatCompletionIn, *, answer_tokens: int) -> Sampling | None:
-    """Return what the request says about sampling, None if it says nothing."""
+def _find_model(catalog: Catalog, name: str, caller: Caller) -> tuple[Collection, PresetName]:
+    """Return the collection and preset that a model's name stands for; a collection's own name goes first.
+
+    Raises `AccessDeniedError` before it looks, if no reading of the name is a collection of the caller.
+    """
+    bare, preset = split_model_name(name)
+    readings: list[tuple[str, PresetName]] = [(name, DEFAULT_PRESET), *([(bare, preset)] if preset else [])]
+    allowed = [reading for reading in readings if caller.may_use(reading[0])]
+    if not allowed:
+        caller.require_collection(name)
+    for collection, wanted in allowed:
+        with contextlib.suppress(CollectionNotFoundError):
+            return catalog.get_collection(collection), wanted
+    raise ModelNotFoundError(name)
+
+
+def _build_sampling(body: ChatCompletionIn, preset: PresetName, *, answer_tokens: int) -> Sampling | None:
+    """Return the preset's sampling with what the request says otherwise, None if it says nothing."""
     max_tokens = body.max_completion_tokens or body.max_tokens
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    sent = (max_tokens, body.temperature, body.top_p, body.seed, stop or None)
-    if all(value is None for value in sent):
-        return None
-    return Sampling(
-        max_tokens=max_tokens or answer_tokens,
-        temperature=0.0 if body.temperature is None else body.temperature,
-        top_p=1.0 if body.top_p is None else body.top_p,
-        stop=stop,
-        seed=body.seed,
-    )
+    wanted = {
+        "max_tokens": max_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "repetition_penalty": body.repetition_penalty,
+        "seed": body.seed,
+        "stop": stop or None,
+    }
+    sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    return replace(get_sampling(preset, max_tokens=answer_tokens), **sent) if sent else None

@@ -63,7 +63,7 @@ class Ct2Generator:
     def stream(self, request: GenerationRequest) -> Iterator[GenerationEvent]:
         """See `kb.ports.Generator`; raises `QuestionTooLongError` if there is no room for an answer."""
         self.ping()
-        ids = self._tokenizer.encode_messages(request.messages, {"enable_thinking": False})
+        ids = self._tokenizer.encode_messages(request.messages, {"enable_thinking": request.think})
         room = self._context_tokens - len(ids)
         if room < 1:
             raise QuestionTooLongError(tokens=len(ids), limit_tokens=self._context_tokens)

@@ -112,7 +112,7 @@ class OpenAiGenerator:
             "repetition_penalty": sampling.repetition_penalty,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "chat_template_kwargs": {"enable_thinking": False},
+            "chat_template_kwargs": {"enable_thinking": request.think},
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kb.cli.session import CollectionOption, JsonOption, get_session
+from kb.presets import DEFAULT_PRESET, PresetName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,6 +53,10 @@ def ask(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
     ] = None,
+    preset: Annotated[PresetName, typer.Option("--preset", help="Kind of task.")] = DEFAULT_PRESET,
+    think: Annotated[
+        bool, typer.Option("--think", help="Let the model think before it answers, if it can.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question from the documents, with the quoted line and page behind each statement.
@@ -61,13 +66,18 @@ def ask(
     """
     from kb.cli.output import get_console, print_json
 
+    options: dict[str, Any] = {
+        "collection": collection,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+        "preset": preset,
+        "think": think,
+    }
     with get_session(ctx).open_client() as client:
         if as_json:
-            print_json(client.ask(question, collection=collection, top_k=top_k, max_tokens=max_tokens))
+            print_json(client.ask(question, **options))
             return
-        print_answer(
-            get_console(), client, question, collection=collection, top_k=top_k, max_tokens=max_tokens
-        )
+        print_answer(get_console(), client, question, **options)
 
 
 def print_answer(
@@ -78,6 +88,8 @@ def print_answer(
     collection: str,
     top_k: int | None = None,
     max_tokens: int | None = None,
+    preset: PresetName = DEFAULT_PRESET,
+    think: bool = False,
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -89,7 +101,14 @@ def print_answer(
     waiting = console.status("[dim]reading the documents…[/]", spinner="dots")
     waiting.start()
     try:
-        for event in client.stream(question, collection=collection, top_k=top_k, max_tokens=max_tokens):
+        for event in client.stream(
+            question,
+            collection=collection,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            preset=preset,
+            think=think,
+        ):
             waiting.stop()
             if isinstance(event, AskDelta):
                 printer.write(event.text)
@@ -109,7 +128,7 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
     from rich.padding import Padding
     from rich.text import Text
 
-    from kb.cli.output import cut, format_duration, format_pages
+    from kb.cli.output import cut, format_duration, format_place
     from kb.cli.search import print_passages
 
     labels = _LABELS.get(answer.language, _LABELS["en"])
@@ -124,13 +143,13 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
     if answer.citations:
         console.print(f"\n[bold]{labels['sources']}[/]", highlight=False)
         for citation in answer.citations:
-            page = format_pages(citation.page_number, citation.page_number, answer.language)
-            separator = "，" if answer.language == "zh" else ", "
-            console.print(
-                f" [bold green]\\[{citation.number}][/] [cyan]{escape(citation.document_name)}[/]"
-                f"{separator}{page}",
-                highlight=False,
+            place = format_place(
+                f"[cyan]{escape(citation.document_name)}[/]",
+                citation.page_number,
+                citation.page_number,
+                answer.language,
             )
+            console.print(f" [bold green]\\[{citation.number}][/] {place}", highlight=False)
             quote = cut(citation.quote, _QUOTE_LINES * (console.width - 8))
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:

@@ -155,10 +155,8 @@ def _print_panel(console: Console, fault: FaultOut) -> None:
 def _format_source(fault: FaultOut) -> str:
     from rich.markup import escape
 
-    from kb.cli.output import format_pages
+    from kb.cli.output import format_place
     from kb.language import detect_language
 
-    language = detect_language(fault.quote)
-    separator = "，" if language == "zh" else ", "
-    page = format_pages(fault.page_number, fault.page_number, language)
-    return f"[cyan]{escape(fault.document_name)}[/]{separator}{page}"
+    name, page = f"[cyan]{escape(fault.document_name)}[/]", fault.page_number
+    return format_place(name, page, page, detect_language(fault.quote))

@@ -131,6 +131,12 @@ def format_pages(first: int, last: int, language: str = "en") -> str:
     return f"page {pages}" if first == last else f"pages {pages}"
 
 
+def format_place(document: str, first: int, last: int, language: str = "en") -> str:
+    """Return how pages of a document are named; `document` may hold markup."""
+    pages = format_pages(first, last, language)
+    return f"《{document}》{pages}" if language == "zh" else f"{document}, {pages}"
+
+
 class StreamPrinter:
     """Prints text as it comes, wrapped between words of Latin script and between Chinese characters.
 
@@ -168,6 +174,8 @@ class StreamPrinter:
 
     def _may_break_before(self, char: str) -> bool:
         if not self._word:
+            return False
+        if unicodedata.category(self._word[-1]) in ("Ps", "Pi"):  # nothing is parted from its opening bracket
             return False
         if _is_wide(char):  # closing punctuation must not begin a line
             return unicodedata.category(char) not in ("Po", "Pe", "Pf")

@@ -57,13 +57,14 @@ def print_passages(
     from rich.padding import Padding
     from rich.text import Text
 
-    from kb.cli.output import cut, format_pages
+    from kb.cli.output import cut, format_place
 
     for passage in passages:
-        place = format_pages(passage.page_start, passage.page_end, language)
+        name = f"[bold cyan]{escape(passage.document_name)}[/]"
+        place = format_place(name, passage.page_start, passage.page_end, language)
         headings = " › ".join(passage.heading_path)
         console.print(
-            f"[bold]{passage.rank + 1:>2}[/]  [bold cyan]{escape(passage.document_name)}[/], {place}"
+            f"[bold]{passage.rank + 1:>2}[/]  {place}"
             + (f"  [dim]{escape(headings)}[/]" if headings else ""),
             highlight=False,
         )

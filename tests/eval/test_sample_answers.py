@@ -109,6 +109,10 @@ def test_no_answerable_question_is_refused(quoted: dict[str, Answer]) -> None:
     assert refused == []
 
 
+def test_documents_that_say_different_things_are_not_called_contradictory(quoted: dict[str, Answer]) -> None:
+    assert {name: answer.conflict for name, answer in quoted.items() if answer.conflict} == {}
+
+
 def test_every_quote_is_exact_and_holds_the_numbers_and_codes_of_its_sentence(
     bench: Workbench, quoted: dict[str, Answer]
 ) -> None:

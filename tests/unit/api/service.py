@@ -20,6 +20,7 @@ from kb.keyring import KeyRing
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
+from kb.presets import DEFAULT_PRESET, PresetName
 from kb.retrieval import IndexName, PassageRetriever, Retrieval
 from kb.types import (
     Answer,
@@ -132,6 +133,8 @@ class Asked:
     system: str
     top_k: int | None
     sampling: Sampling | None
+    preset: PresetName = DEFAULT_PRESET
+    think: bool = False
 
 
 class FakeAnswerer:
@@ -155,8 +158,12 @@ class FakeAnswerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Iterator[AnswerEvent]:
-        self.asked.append(Asked(collection.name, question, tuple(history), system, top_k, sampling))
+        self.asked.append(
+            Asked(collection.name, question, tuple(history), system, top_k, sampling, preset, think)
+        )
         if question == "too long":
             raise QuestionTooLongError(tokens=9000, limit_tokens=1600)
         try:
@@ -178,6 +185,8 @@ class FakeAnswerer:
         system: str = "",
         top_k: int | None = None,
         sampling: Sampling | None = None,
+        preset: PresetName = DEFAULT_PRESET,
+        think: bool = False,
     ) -> Answer:
         return self.build(question)
 

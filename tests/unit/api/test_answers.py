@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from kb.errors import GeneratorUnavailableError
+from kb.presets import get_sampling
 from kb.schemas import AnswerOut, ChatCompletionOut, ErrorOut, SearchOut
 from kb.types import Message, Sampling
 from tests.unit.api.service import Service
@@ -339,3 +340,31 @@ def test_collections_are_listed_as_models(client: TestClient, service: Service) 
     assert models["data"] == [
         {"id": "default", "object": "model", "created": int(service.clock().timestamp()), "owned_by": "kb"}
     ]
+
+
+@pytest.mark.parametrize("name", ["qa", "fault", "creative", "code"])
+def test_a_preset_is_passed_on(client: TestClient, service: Service, name: str) -> None:
+    asked = client.post("/v1/ask", json={"question": "q", "preset": name, "think": True, "max_tokens": 9})
+
+    assert asked.status_code == 200
+    call = service.answerer.asked[0]
+    assert (call.preset, call.think) == (name, True)
+    assert call.sampling == get_sampling(call.preset, max_tokens=9)
+
+
+def test_an_unknown_preset_is_refused(client: TestClient) -> None:
+    assert client.post("/v1/ask", json={"question": "q", "preset": "poetry"}).status_code == 422
+
+
+def test_a_model_name_may_end_in_a_preset(client: TestClient, service: Service) -> None:
+    response = chat(
+        client, model="default:fault", temperature=0.1, chat_template_kwargs={"enable_thinking": True}
+    )
+
+    assert response.status_code == 200
+    assert response.json()["model"] == "default:fault"
+    call = service.answerer.asked[0]
+    assert (call.collection, call.preset, call.think) == ("default", "fault", True)
+    assert call.sampling is not None
+    assert (call.sampling.temperature, call.sampling.top_p) == (0.1, 0.85)
+    assert chat(client, model="default:poetry").status_code == 404

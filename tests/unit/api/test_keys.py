@@ -110,6 +110,16 @@ def test_anothers_collection_is_closed_whether_or_not_it_exists(
     assert service.answerer.asked == []
 
 
+@pytest.mark.parametrize(("model", "status"), [("mine:fault", 200), ("theirs:fault", 403), ("mine:x", 403)])
+def test_a_preset_opens_no_collection(remote: TestClient, ring: KeyRing, model: str, status: int) -> None:
+    _, secret = ring.create("k", Role.READER, collections=["mine"])
+    body = {"model": model, "messages": [{"role": "user", "content": "E-0132?"}]}
+
+    reply = remote.post("/v1/chat/completions", json=body, headers={"X-API-Key": secret})
+
+    assert reply.status_code == status
+
+
 def test_every_route_is_among_these() -> None:
     assert len(ROUTES) == sum(len(methods) for methods in PATHS.values()) - len(OPEN)
     assert len(ROUTES) > 25

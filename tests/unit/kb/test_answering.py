@@ -374,3 +374,85 @@ def test_every_marker_resolves_in_this_very_answer() -> None:
 
     numbers = {str(citation.number) for citation in answer.citations}
     assert set(_markers(answer.text)) == numbers
+
+
+def _two_manuals(*texts: str, names: tuple[str, str] = ("press.pdf", "service.pdf")) -> Library:
+    return Library(
+        *(
+            (make_chunk(text, chunk_id=f"c{n}", document_id=f"d{n}", page=n + 3), name)
+            for n, (text, name) in enumerate(zip(texts, names, strict=True))
+        )
+    )
+
+
+@pytest.mark.parametrize("mode", ["generated", "extractive"])
+def test_documents_that_disagree_are_shown_side_by_side(mode: str) -> None:
+    library = _two_manuals("回油滤芯每 3 个月更换一次。", "回油滤芯每 6 个月更换一次。")
+
+    text, answer = _collect(
+        _answerer(Script("回油滤芯每 3 个月更换一次。[1]", mode=mode), library=library), QUESTION
+    )
+
+    assert text == answer.text
+    assert answer.text.splitlines()[-1] == (
+        "资料说法不一致：《press.pdf》第 3 页为“3 个月”[1]；《service.pdf》第 4 页为“6 个月”[2]。"
+    )
+    assert [(value.value, value.citation) for value in answer.conflict] == [("3 个月", 1), ("6 个月", 2)]
+    assert [citation.document_name for citation in answer.citations] == ["press.pdf", "service.pdf"]
+    assert not answer.refused
+
+
+def test_the_newest_revision_wins_and_the_answer_says_so() -> None:
+    library = _two_manuals(
+        "回油滤芯每 3 个月更换一次。", "回油滤芯每 6 个月更换一次。", names=("press v1.pdf", "press v2.pdf")
+    )
+    generator = Script("回油滤芯每 6 个月更换一次。[1]")
+
+    _, answer = _collect(_answerer(generator, library=library))
+
+    assert [passage.document_name for passage in generator.requests[0].passages] == ["press v2.pdf"]
+    assert answer.text == "回油滤芯每 6 个月更换一次[1]。"
+    assert answer.conflict == ()
+    assert answer.notices == ("采用较新版本《press v2.pdf》，未采用《press v1.pdf》。",)
+
+
+def test_the_disagreement_is_told_in_the_language_of_the_question() -> None:
+    library = _two_manuals(
+        "The return filter is replaced every 500 hours of operation.",
+        "The return filter is replaced every 250 hours of operation.",
+    )
+    generator = Script("The return filter is replaced every 500 hours of operation. [1]")
+
+    _, answer = _collect(
+        _answerer(generator, library=library), "How often is the return filter replaced during operation?"
+    )
+
+    assert answer.text.endswith(
+        "\nThe documents disagree: “press.pdf”, page 3 has “500 hours” [1]; "
+        "“service.pdf”, page 4 has “250 hours” [2]."
+    )
+
+
+def test_a_preset_chooses_instructions_and_sampling() -> None:
+    generator = Script("回油滤芯每 3 个月更换一次。[1]")
+
+    _collect(_answerer(generator), preset="fault")
+    _collect(_answerer(generator), preset="fault")
+    _collect(_answerer(generator))
+
+    fault, again, technical = generator.requests
+    assert "设备故障处理助手" in fault.messages[0].content
+    assert (fault.sampling.temperature, fault.sampling.max_tokens) == (0.3, 200)
+    assert fault.sampling.seed == again.sampling.seed is not None
+    assert technical.sampling.temperature == 0.0
+    assert technical.sampling.seed is None
+
+
+def test_thoughts_are_no_part_of_the_answer() -> None:
+    generator = Script("<think>滤芯？看资料。</think>回油滤芯每 3 个月更换一次。[1]")
+
+    text, answer = _collect(_answerer(generator, context_tokens=4000), think=True)
+
+    assert text == answer.text == "回油滤芯每 3 个月更换一次[1]。"
+    assert generator.requests[0].think
+    assert generator.requests[0].sampling.max_tokens == 200 + 1024

@@ -192,7 +192,7 @@ def test_an_answer_comes_with_document_page_and_quoted_line(run: Run, client: Kb
     chinese, english = run("ask", "E-0471 怎么处理？"), run("ask", "What does F30001 mean?")
 
     assert chinese.code == english.code == 0
-    for words in ("表示压力过低", "来源", "[1] press_manual_zh.pdf，第 9 页", f"“{QUOTE}”", "quotes."):
+    for words in ("表示压力过低", "来源", "[1] 《press_manual_zh.pdf》第 9 页", f"“{QUOTE}”", "quotes."):
         assert words in chinese.out
     for words in ("means overcurrent", "Sources", "[1] drive_manual_en.pdf, page 9", "extractive ·"):
         assert words in english.out

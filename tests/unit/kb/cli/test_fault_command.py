@@ -24,7 +24,7 @@ def test_a_code_shows_its_fields_in_the_documents_language_and_where_they_stand(
         "原因 漏气",
         "处理 补氮气",
         "介质 氮",
-        "来源 press_manual_zh.pdf，第 12 页",
+        "来源 《press_manual_zh.pdf》第 12 页",
     ):
         assert line in lines
     assert "E-0471" in lines[0]

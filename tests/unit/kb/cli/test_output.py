@@ -15,6 +15,7 @@ from kb.cli.output import (
     cut,
     format_duration,
     format_pages,
+    format_place,
     format_size,
     get_console,
     pad,
@@ -50,6 +51,19 @@ def test_pages_are_named_in_the_language_of_the_reader() -> None:
     assert format_pages(3, 3) == "page 3"
     assert format_pages(3, 4) == "pages 3–4"
     assert format_pages(3, 4, "zh") == "第 3–4 页"
+
+
+def test_pages_of_a_document_are_named_alike_everywhere() -> None:
+    assert format_place("a.pdf", 3, 3) == "a.pdf, page 3"
+    assert format_place("a.pdf", 3, 4, "zh") == "《a.pdf》第 3–4 页"
+
+
+def test_no_line_ends_with_an_opening_bracket() -> None:
+    lines = print_stream("请看液压系统的《手册》第一章，再看（附录）。", width=11).splitlines()
+
+    assert len(lines) > 2
+    assert not any(line.endswith(("《", "（")) for line in lines)
+    assert "".join(lines) == "请看液压系统的《手册》第一章，再看（附录）。"
 
 
 @given(text=st.text(alphabet="ab 压机，\n", max_size=40), width=st.integers(2, 30))
