@@ -36,7 +36,7 @@ from kb.ports import (
     LeaveReason,
     LeftOut,
     LexicalEntry,
-    PageProgress,
+    ReadRequest,
     StoredFile,
     VectorRecord,
     Vectors,
@@ -104,37 +104,21 @@ class FakeReader:
         self.skipped: tuple[LeftOut, ...] = ()
         self.limits: list[AttachmentLimits] = []
 
-    def read(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool] = lambda: False,
-    ) -> ParsedDocument:
-        self.reads.append((path, name))
-        self.passwords.append(password)
-        progress(1, 2)
-        self.during(is_cancelled)
-        if self.pauses and should_pause():
+    def read(self, request: ReadRequest) -> ParsedDocument:
+        self.reads.append((request.path, request.name))
+        self.passwords.append(request.password)
+        request.progress(1, 2)
+        self.during(request.is_cancelled)
+        if self.pauses and request.should_pause():
             self.pauses -= 1
             raise JobPausedError("later")
-        if is_cancelled():
+        if request.is_cancelled():
             raise JobCancelledError("told to stop")
-        progress(2, 2)
+        request.progress(2, 2)
         return self.parsed
 
     def read_attachments(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        limits: AttachmentLimits,
-        folder: Path,
-        is_cancelled: Callable[[], bool],
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
     ) -> FoundAttachments:
         self.limits.append(limits)
         if isinstance(self.attached, DocumentError):
@@ -273,6 +257,7 @@ class FailingCatalog(SqlCatalog):
         stage: str,
         pages_done: int,
         page_count: int,
+        rest_s: float | None,
         lease_s: float,
         now: datetime,
     ) -> bool:
@@ -285,6 +270,7 @@ class FailingCatalog(SqlCatalog):
             stage=stage,
             pages_done=pages_done,
             page_count=page_count,
+            rest_s=rest_s,
             lease_s=lease_s,
             now=now,
         )
@@ -651,6 +637,21 @@ def test_the_lease_is_renewed_during_a_long_parse(bench: Workbench) -> None:
         wait_until(lambda: bench.get(job).pages_done == 1, what="progress is stored")
 
     bench.reader.during = parse_long
+
+    bench.run(job, lease_s=0.6)
+
+    assert bench.get(job).state is DocumentState.READY
+
+
+def test_a_document_of_one_page_tells_how_long_its_embedding_still_takes(bench: Workbench) -> None:
+    job = bench.register()
+    bench.reader.parsed = ParsedDocument((Page(1, TEXT),), "text/plain")
+
+    def embed_long() -> None:
+        if len(bench.embedder.batches) == 2:
+            wait_until(lambda: bench.catalog.get_job(job.id).attempts[-1].rest_s is not None, what="a rest")
+
+    bench.embedder.during = embed_long
 
     bench.run(job, lease_s=0.6)
 
