@@ -15,7 +15,7 @@ from api.auth import ApiKeyGate
 from api.errors import install_error_handlers
 from api.middleware import BodyLimit, RequestContext
 from api.periodic import PeriodicThread
-from api.routes import answers, collections, documents, faults, health, jobs, openai, search
+from api.routes import answers, calibration, collections, documents, faults, health, jobs, openai, search
 from api.services import Readiness, Services
 from kb.errors import BackendError
 from kb.knowledge import KnowledgeBase
@@ -83,7 +83,7 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, health, docs):
+    for module in (collections, calibration, documents, jobs, search, faults, answers, openai, health, docs):
         app.include_router(module.router)
     # the last one added is the outermost
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)

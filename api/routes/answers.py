@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
-from api.convert import build_answer
+from api.convert import build_answer, read_scope
 from api.errors import document_errors, get_request_id
 from api.services import ServicesDep
 from api.streaming import AnswerStream, EventResponse, build_frame
-from kb.errors import CallerError, CollectionNotFoundError, IndexMismatchError, QuestionTooLongError
+from kb.errors import (
+    CallerError,
+    CollectionNotFoundError,
+    IndexMismatchError,
+    NothingInScopeError,
+    QuestionTooLongError,
+)
 from kb.schemas import AnswerOut, AskIn, ErrorOut
 from kb.types import AnswerDelta, AnswerEvent, Message, Sampling
 
@@ -28,7 +34,9 @@ _STREAM_DESCRIPTION = (
     summary="Ask a question",
     response_model=AnswerOut,
     responses={
-        **document_errors(CollectionNotFoundError, QuestionTooLongError, IndexMismatchError),
+        **document_errors(
+            CollectionNotFoundError, NothingInScopeError, QuestionTooLongError, IndexMismatchError
+        ),
         200: {"description": _STREAM_DESCRIPTION, "content": {"text/event-stream": {}}},
     },
 )
@@ -43,7 +51,12 @@ async def ask(body: AskIn, request: Request, services: ServicesDep) -> AnswerOut
     def start() -> Iterator[AnswerEvent]:
         collection = knowledge.catalog.get_collection(body.collection)
         return knowledge.answerer.stream(
-            collection, body.question, history=history, top_k=body.top_k, sampling=sampling
+            collection,
+            body.question,
+            history=history,
+            top_k=body.top_k,
+            sampling=sampling,
+            scope=read_scope(body.scope),
         )
 
     def encode(event: AnswerEvent) -> list[ServerSentEvent]:

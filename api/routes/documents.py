@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -20,7 +21,15 @@ from kb.errors import (
     PageNotFoundError,
     UploadTooLargeError,
 )
-from kb.schemas import DocumentDetailOut, DocumentsOut, PageOut, UploadOut, UploadResultOut
+from kb.schemas import (
+    DocumentDetailOut,
+    DocumentOut,
+    DocumentsOut,
+    PageOut,
+    TagsIn,
+    UploadOut,
+    UploadResultOut,
+)
 from kb.types import DocumentState
 
 router = APIRouter(prefix="/v1/collections/{collection}/documents", tags=["Documents"])
@@ -66,7 +75,11 @@ async def upload_documents(
     collection: str,
     request: Request,
     services: ServicesDep,
+    *,
     force: Annotated[bool, Query(description="Ingest again what is already there.")] = False,
+    tag: Annotated[
+        list[str] | None, Query(max_length=50, description="Tags of the documents; may be repeated.")
+    ] = None,
 ) -> UploadOut:
     """Answers as soon as the bytes are safe; follow the job of each document for the rest.
 
@@ -84,7 +97,9 @@ async def upload_documents(
     )
     async for file in files:
         try:
-            results.append(await _accept(file, collection=collection, force=force, services=services))
+            results.append(
+                await _accept(file, collection=collection, force=force, tags=tag or [], services=services)
+            )
         except KbError as error:
             first_error = first_error or error
             problem = build_problem(error.to_problem())
@@ -96,7 +111,9 @@ async def upload_documents(
     return UploadOut(results=results)
 
 
-async def _accept(file: IncomingFile, *, collection: str, force: bool, services: Services) -> UploadResultOut:
+async def _accept(
+    file: IncomingFile, *, collection: str, force: bool, tags: Sequence[str], services: Services
+) -> UploadResultOut:
     library = services.knowledge.library
     if file.too_large:
         raise UploadTooLargeError(file.name, limit_bytes=library.max_upload_bytes)
@@ -107,6 +124,7 @@ async def _accept(file: IncomingFile, *, collection: str, force: bool, services:
         stream=file.stream,
         force=force,
         password=file.password,
+        tags=tags,
     )
     registration = await run_sync(upload, limiter=services.upload_limiter)
     return UploadResultOut(
@@ -155,6 +173,18 @@ def get_document(collection: str, document_id: str, services: ServicesDep) -> Do
     found = catalog.get_collection(collection)
     document = catalog.get_document(found.id, document_id)
     return build_document_detail(document, catalog.get_pages(document.id), collection=found.name)
+
+
+@router.put(
+    "/{document_id}/tags",
+    summary="Tag a document",
+    responses=document_errors(CollectionNotFoundError, DocumentNotFoundError),
+)
+def set_tags(collection: str, document_id: str, body: TagsIn, services: ServicesDep) -> DocumentOut:
+    """Gives the document these tags in place of former ones; searches can be limited to tags."""
+    catalog = services.knowledge.catalog
+    found = catalog.get_collection(collection)
+    return build_document(catalog.set_tags(found.id, document_id, body.tags), collection=found.name)
 
 
 @router.delete(

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kb.cli.scoping import (
+    BeforeOption,
+    DocumentsOption,
+    FromOption,
+    LanguageOption,
+    TagsOption,
+    build_scope,
+)
 from kb.cli.session import CollectionOption, JsonOption, get_session
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kb.client import KbClient
-    from kb.schemas import AnswerOut
+    from kb.schemas import AnswerOut, ScopeIn
 
 _QUOTE_LINES = 5
 
@@ -52,6 +60,11 @@ def ask(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
     ] = None,
+    documents: DocumentsOption = None,
+    tags: TagsOption = None,
+    language: LanguageOption = None,
+    since: FromOption = None,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question from the documents, with the quoted line and page behind each statement.
@@ -61,12 +74,21 @@ def ask(
     """
     from kb.cli.output import get_console, print_json
 
+    scope = build_scope(documents=documents, tags=tags, language=language, since=since, before=before)
     with get_session(ctx).open_client() as client:
         if as_json:
-            print_json(client.ask(question, collection=collection, top_k=top_k, max_tokens=max_tokens))
+            print_json(
+                client.ask(question, collection=collection, top_k=top_k, max_tokens=max_tokens, scope=scope)
+            )
             return
         print_answer(
-            get_console(), client, question, collection=collection, top_k=top_k, max_tokens=max_tokens
+            get_console(),
+            client,
+            question,
+            collection=collection,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            scope=scope,
         )
 
 
@@ -78,6 +100,7 @@ def print_answer(
     collection: str,
     top_k: int | None = None,
     max_tokens: int | None = None,
+    scope: ScopeIn | None = None,
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -89,7 +112,9 @@ def print_answer(
     waiting = console.status("[dim]reading the documents…[/]", spinner="dots")
     waiting.start()
     try:
-        for event in client.stream(question, collection=collection, top_k=top_k, max_tokens=max_tokens):
+        for event in client.stream(
+            question, collection=collection, top_k=top_k, max_tokens=max_tokens, scope=scope
+        ):
             waiting.stop()
             if isinstance(event, AskDelta):
                 printer.write(event.text)
