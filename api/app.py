@@ -18,6 +18,7 @@ from api.middleware import BodyLimit, RequestContext
 from api.periodic import PeriodicThread
 from api.routes import (
     answers,
+    calibration,
     collections,
     dify,
     documents,
@@ -96,7 +97,19 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, embeddings, dify, keys):
+    for module in (
+        collections,
+        calibration,
+        documents,
+        jobs,
+        search,
+        faults,
+        answers,
+        openai,
+        embeddings,
+        dify,
+        keys,
+    ):
         app.include_router(module.router, dependencies=[require(Role.READER)])
     for module in (health, docs):
         app.include_router(module.router)

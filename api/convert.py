@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from pydantic import BaseModel
 
 from kb.access import ApiKey, AuditEvent
+from kb.calibration import list_changes
+from kb.explaining import Explanation
 from kb.schemas import (
     AnswerOut,
     AttemptOut,
     AuditEventOut,
     BoxOut,
+    CalibrationOut,
     CitationOut,
     CollectionOut,
     ConflictingValueOut,
     DependencyOut,
     DocumentDetailOut,
     DocumentOut,
+    ExplainedChunkOut,
+    ExplainOut,
     FaultOut,
     JobOut,
     KeyOut,
@@ -29,6 +34,7 @@ from kb.schemas import (
     PassageOut,
     ProblemOut,
     RefusalOut,
+    ScopeIn,
     SpanOut,
     TableOut,
     UsageOut,
@@ -37,16 +43,19 @@ from kb.types import (
     Answer,
     Block,
     BlockKind,
+    Calibration,
     Citation,
     Collection,
     DependencyStatus,
     Document,
     Fault,
+    IndexParts,
     Job,
     Page,
     Passage,
     Problem,
     Refusal,
+    Scope,
 )
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
@@ -85,6 +94,7 @@ def build_document(document: Document, *, collection: str) -> DocumentOut:
         updated_at=document.updated_at,
         finished_at=document.finished_at,
         parent_id=document.parent_id,
+        tags=list(document.tags),
     )
 
 
@@ -252,3 +262,66 @@ def build_audit_event(event: AuditEvent) -> AuditEventOut:
 def _copy(shape: type[_Shape], value: object) -> _Shape:
     """Return the shape filled from the value's attributes, which have the same names."""
     return shape.model_validate(value, from_attributes=True)
+
+
+def read_scope(scope: ScopeIn) -> Scope:
+    """Return which passages count; a time without a zone is UTC."""
+    return Scope(
+        documents=tuple(scope.documents),
+        tags=tuple(scope.tags),
+        language=scope.language or "",
+        uploaded_from=_read_time(scope.uploaded_from),
+        uploaded_before=_read_time(scope.uploaded_before),
+    )
+
+
+def _read_time(value: datetime | None) -> datetime | None:
+    return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+
+def build_explanation(explanation: Explanation, *, question: str, collection: str) -> ExplainOut:
+    """Return what became of a document or page."""
+    found = explanation.retrieval
+    return ExplainOut(
+        question=question,
+        collection=collection,
+        document_id=explanation.document.id,
+        document_name=explanation.document.name,
+        document_state=explanation.document.state.value,
+        fate=explanation.fate.value,
+        evidence=found.evidence,
+        threshold=found.threshold,
+        unknown_codes=list(found.unknown_codes),
+        chunks=[
+            ExplainedChunkOut(
+                chunk_id=item.chunk.id,
+                page_start=item.chunk.page_start,
+                page_end=item.chunk.page_end,
+                text=item.chunk.text,
+                fate=item.fate.value,
+                alone=dict(item.alone),
+                ranks=dict(item.ranks),
+                scores=dict(item.scores),
+                repeated_by=item.repeated_by,
+            )
+            for item in explanation.chunks
+        ],
+    )
+
+
+def build_calibration(calibration: Calibration, *, parts: IndexParts, collection: str) -> CalibrationOut:
+    """Return a calibration, compared with the parts that are in use."""
+    return CalibrationOut(
+        collection=collection,
+        threshold=calibration.threshold,
+        target_false_answers=calibration.target_false_answers,
+        false_answers=calibration.false_answers,
+        false_refusals=calibration.false_refusals,
+        answerable=calibration.answerable,
+        unanswerable=calibration.unanswerable,
+        embedder=calibration.parts.embedder,
+        reranker=calibration.parts.reranker,
+        chunker=calibration.parts.chunker,
+        measured_at=calibration.measured_at,
+        changed=list_changes(calibration, parts),
+    )

@@ -73,7 +73,6 @@ def _measure(folder: Path, *, chunk_count: int, look_ups: int) -> dict[str, floa
         embedder=HashingEmbedder(),
         lexical=lexical,
         catalog=catalog,
-        evidence_threshold=0.5,
     )
     rng = random.Random(7)  # noqa: S311 - drawn codes
     known = rng.sample(codes, look_ups)

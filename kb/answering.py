@@ -12,12 +12,13 @@ from kb.conflicts import ConflictFinder
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
 from kb.facts import asks_number, asks_what_to_do, iter_numbers
+from kb.found import find_languages
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.presets import DEFAULT_PRESET, PresetName, get_sampling
 from kb.prompt import build_prompt
 from kb.relevance import Relevance
-from kb.retrieval import PassageRetriever, Retrieval, find_languages
+from kb.retrieval import ANY, PassageRetriever, Retrieval
 from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
@@ -39,6 +40,7 @@ from kb.types import (
     Refusal,
     RefusalReason,
     Sampling,
+    Scope,
 )
 from kb.units import list_units
 from kb.wording import get_conflict, get_refusal, get_sentence, is_refusal
@@ -97,7 +99,6 @@ class Answerer:
         generator: Generator,
         fallback: Generator | None,
         counter: PromptCounter,
-        evidence_threshold: float,
         context_tokens: int,
         answer_tokens: int,
         top_k: int,
@@ -106,7 +107,6 @@ class Answerer:
         self._generator = generator
         self._fallback = fallback
         self._counter = counter
-        self._evidence_threshold = evidence_threshold
         self._context_tokens = context_tokens
         self._answer_tokens = answer_tokens
         self._top_k = top_k
@@ -122,6 +122,7 @@ class Answerer:
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Answer:
         """Return the answer as a whole; the same text, citations and notices as `stream`."""
         events = self.stream(
@@ -133,6 +134,7 @@ class Answerer:
             sampling=sampling,
             preset=preset,
             think=think,
+            scope=scope,
         )
         return next(event.answer for event in events if isinstance(event, AnswerFinished))
 
@@ -147,6 +149,7 @@ class Answerer:
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Iterator[AnswerEvent]:
         """Return the answer's text sentence by sentence, each one checked, then the answer.
 
@@ -166,14 +169,14 @@ class Answerer:
         question_tokens = self._counter.count_text(question)
         if question_tokens > budget.prompt_tokens:
             raise QuestionTooLongError(tokens=question_tokens, limit_tokens=budget.prompt_tokens)
-        found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k)
+        found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k, scope=scope)
         blank = Answer(
             id=f"ans_{secrets.token_hex(8)}", question=question, text="", mode="refused", language=language
         )
         reason = self._find_refusal(found)
         if reason is not None:
             return iter(_refuse(blank, reason, found=found))
-        focused, superseded = prefer_newest(_focus(found, least=self._evidence_threshold), question=question)
+        focused, superseded = prefer_newest(_focus(found), question=question)
         notices = tuple(
             get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
         )
@@ -201,12 +204,29 @@ class Answerer:
         blank = replace(blank, passages=prompt.passages, notices=notices)
         return self._write(blank, request, quotable, found=found)
 
+    def list_read(self, question: str, found: Retrieval) -> tuple[Passage, ...]:
+        """Return the passages that the model would read for a question; none if it would not be asked."""
+        if self._find_refusal(found) is not None:
+            return ()
+        context_tokens = self._get_context_tokens()
+        budget = TokenBudget(
+            context_tokens=context_tokens, answer_tokens=min(self._answer_tokens, context_tokens // 2)
+        )
+        focused, _superseded = prefer_newest(_focus(found), question=question)
+        return build_prompt(
+            question,
+            focused,
+            language=detect_language(question),
+            budget=budget,
+            counter=self._counter,
+        ).passages
+
     def _find_refusal(self, found: Retrieval) -> RefusalReason | None:
         if not found.passages:
             return RefusalReason.EMPTY_COLLECTION
         if found.unknown_codes:
             return RefusalReason.CODE_UNKNOWN
-        if found.evidence < self._evidence_threshold:
+        if found.evidence < found.threshold:
             return RefusalReason.BELOW_THRESHOLD
         return None
 
@@ -346,12 +366,14 @@ def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list
     return rest
 
 
-def _focus(found: Retrieval, *, least: float) -> list[Passage]:
+def _focus(found: Retrieval) -> list[Passage]:
     """Return the passages in languages in which there is evidence, and those that hold an asked code.
 
     What was found in the other language is only the nearest there is.
     """
-    languages = {language for language, evidence in found.evidence_by_language.items() if evidence >= least}
+    languages = {
+        language for language, evidence in found.evidence_by_language.items() if evidence >= found.threshold
+    }
     kept = [
         passage
         for passage in found.passages

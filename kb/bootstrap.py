@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,16 @@ from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.tmpfs_passwords import TmpfsPasswords
 from kb.answering import Answerer
 from kb.errors import ConfigurationError, ModelMissingError
+from kb.explaining import Explainer
 from kb.faults import FaultFinder
 from kb.keyring import KeyRing
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
-from kb.ports import AttachmentLimits, Embedder, Generator, PromptCounter
+from kb.ports import AttachmentLimits, Embedder, Generator, PromptCounter, Reranker
 from kb.retrieval import Retriever
+from kb.types import IndexParts
 
 if TYPE_CHECKING:
     from ingest.pipeline import IngestPipeline
@@ -58,6 +61,8 @@ def build(
     lexical = FtsLexicalIndex(settings.data_dir / "lexical.sqlite")
     queue = CeleryIngestQueue(redis_url=_require(settings.redis_url, "KB_REDIS_URL"))
     embedder = embedder or build_embedder(settings)
+    reranker = build_reranker(settings)
+    get_index_parts = partial(_describe_parts, settings, embedder, reranker)
     metrics = Metrics()
     generator = MeasuredGenerator(generator or build_generator(settings), metrics=metrics)
     retriever = MeasuredRetriever(
@@ -67,6 +72,9 @@ def build(
             lexical=lexical,
             catalog=catalog,
             candidates=settings.retrieval_candidates,
+            reranker=reranker,
+            evidence_threshold=settings.evidence_threshold,
+            get_parts=get_index_parts,
         ),
         metrics=metrics,
     )
@@ -75,7 +83,6 @@ def build(
         generator=generator,
         fallback=None if generator.mode == "extractive" else ExtractiveGenerator(),
         counter=build_prompt_counter(settings, mode=generator.mode),
-        evidence_threshold=settings.evidence_threshold,
         context_tokens=_context_tokens(settings),
         answer_tokens=settings.answer_tokens,
         top_k=settings.top_k,
@@ -85,7 +92,6 @@ def build(
         embedder=embedder,
         lexical=lexical,
         catalog=catalog,
-        evidence_threshold=settings.evidence_threshold,
     )
     library = Library(
         catalog=catalog,
@@ -108,10 +114,12 @@ def build(
         retriever=retriever,
         answerer=answerer,
         faults=faults,
+        explainer=Explainer(retriever=retriever, catalog=catalog, list_read=answerer.list_read),
         library=library,
         keys=KeyRing(access, clock=now_utc, static_key=settings.api_key),
         audit=access,
         clock=now_utc,
+        get_index_parts=get_index_parts,
         metrics=metrics,
     )
 
@@ -187,6 +195,28 @@ def build_embedder(settings: Settings) -> Embedder:
         raise ModelMissingError(f"the embedder's folder {str(path)!r} does not exist")
     return SentenceTransformersEmbedder(
         path=path, device=settings.embedder_device, batch_size=settings.embedder_batch_size
+    )
+
+
+def build_reranker(settings: Settings) -> Reranker | None:
+    """Return the configured reranker, None if there is none; its weights load at first use."""
+    if settings.reranker is None:
+        return None
+    from kb.adapters.st_reranker import SentenceTransformersReranker
+
+    if not settings.reranker.is_dir():
+        raise ModelMissingError(f"the reranker's folder {str(settings.reranker)!r} does not exist")
+    return SentenceTransformersReranker(path=settings.reranker, device=settings.embedder_device)
+
+
+def _describe_parts(settings: Settings, embedder: Embedder, reranker: Reranker | None) -> IndexParts:
+    from ingest.chunking import CHUNKER_VERSION
+
+    sizes = f"{min(settings.chunk_tokens, embedder.max_tokens)}-{settings.chunk_overlap_tokens}"
+    return IndexParts(
+        embedder=embedder.fingerprint,
+        reranker="" if reranker is None else reranker.fingerprint,
+        chunker=f"{CHUNKER_VERSION}-{sizes}",
     )
 
 

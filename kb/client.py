@@ -22,6 +22,8 @@ from kb.schemas import (
     AskIn,
     AuditEventOut,
     AuditOut,
+    CalibrationIn,
+    CalibrationOut,
     CollectionIn,
     CollectionOut,
     CollectionsOut,
@@ -29,6 +31,8 @@ from kb.schemas import (
     DocumentOut,
     DocumentsOut,
     ErrorOut,
+    ExplainIn,
+    ExplainOut,
     FaultLookUpOut,
     FaultSearchIn,
     FaultSearchOut,
@@ -42,9 +46,11 @@ from kb.schemas import (
     PageOut,
     ReadyOut,
     RotateKeyIn,
+    ScopeIn,
     SearchIn,
     SearchMode,
     SearchOut,
+    TagsIn,
     UploadOut,
     UploadResultOut,
 )
@@ -199,6 +205,7 @@ class KbClient:
         name: str | None = None,
         force: bool = False,
         password: str | None = None,
+        tags: Sequence[str] = (),
         on_bytes: ByteProgress | None = None,
     ) -> UploadResultOut:
         """Send one file, read in pieces, and return what became of it; `name` replaces the file's name."""
@@ -206,7 +213,7 @@ class KbClient:
             reply = self._send(
                 "POST",
                 f"{_collection(collection)}/documents",
-                params={"force": "true"} if force else {},
+                params={"tag": list(tags), **({"force": "true"} if force else {})},
                 # the password goes first: the service hands each file on as soon as it is there
                 form={"password": password} if password else None,
                 files=[("files", (name or path.name, stream, "application/octet-stream"))],
@@ -240,6 +247,11 @@ class KbClient:
     def get_page(self, collection: str, document_id: str, page_number: int) -> PageOut:
         """Return the stored text of one page, counted from 1."""
         return self._call("GET", f"{_document(collection, document_id)}/pages/{page_number}", PageOut)
+
+    def set_tags(self, collection: str, document_id: str, tags: Sequence[str]) -> DocumentOut:
+        """Give a document these tags in place of former ones."""
+        body = _build(TagsIn, tags=list(tags))
+        return self._call("PUT", f"{_document(collection, document_id)}/tags", DocumentOut, body=body)
 
     def delete_document(self, collection: str, document_id: str, *, keep_attached: bool = False) -> None:
         """Delete a document and every trace of it, its attachments included.
@@ -331,10 +343,40 @@ class KbClient:
         collection: str = "default",
         top_k: int | None = None,
         mode: SearchMode = "hybrid",
+        scope: ScopeIn | None = None,
     ) -> SearchOut:
         """Return the best passages without an answer; a mode other than `hybrid` asks one index alone."""
-        body = _build(SearchIn, query=query, collection=collection, top_k=top_k, mode=mode)
+        body = _build(
+            SearchIn, query=query, collection=collection, top_k=top_k, mode=mode, scope=scope or ScopeIn()
+        )
         return self._call("POST", "/v1/search", SearchOut, body=body, timeout_s=_SLOW_S)
+
+    def explain(
+        self,
+        question: str,
+        *,
+        document: str,
+        page: int | None = None,
+        collection: str = "default",
+        top_k: int | None = None,
+    ) -> ExplainOut:
+        """Return what became of a document or page for a question."""
+        body = _build(ExplainIn, question=question, document=document, page=page, top_k=top_k)
+        path = f"{_collection(collection)}/explain"
+        return self._call("POST", path, ExplainOut, body=body, timeout_s=_SLOW_S)
+
+    def get_calibration(self, collection: str) -> CalibrationOut:
+        """Return the threshold of a collection and what has changed since it was measured."""
+        return self._call("GET", f"{_collection(collection)}/calibration", CalibrationOut)
+
+    def set_calibration(self, collection: str, calibration: CalibrationIn) -> CalibrationOut:
+        """Give a collection a threshold of its own."""
+        path = f"{_collection(collection)}/calibration"
+        return self._call("PUT", path, CalibrationOut, body=calibration)
+
+    def delete_calibration(self, collection: str) -> None:
+        """Let the threshold of the settings hold again."""
+        self._send("DELETE", f"{_collection(collection)}/calibration")
 
     def ask(
         self,
@@ -345,6 +387,7 @@ class KbClient:
         max_tokens: int | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: ScopeIn | None = None,
     ) -> AnswerOut:
         """Return the whole answer."""
         body = _build(
@@ -355,6 +398,7 @@ class KbClient:
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            scope=scope or ScopeIn(),
         )
         return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
 
@@ -367,6 +411,7 @@ class KbClient:
         max_tokens: int | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: ScopeIn | None = None,
     ) -> Iterator[AskEvent]:
         """Yield the answer's text as it is written, then exactly one `AskFinished`."""
         body = _build(
@@ -378,6 +423,7 @@ class KbClient:
             preset=preset,
             think=think,
             stream=True,
+            scope=scope or ScopeIn(),
         )
         with self._translating():
             request = self._http.build_request(
@@ -426,7 +472,7 @@ class KbClient:
         shape: type[_Model],
         *,
         body: BaseModel | None = None,
-        params: dict[str, str] | None = None,
+        params: Mapping[str, str | list[str]] | None = None,
         accepted: tuple[int, ...] = (),
         timeout_s: float | None = None,
     ) -> _Model:
@@ -439,7 +485,7 @@ class KbClient:
         path: str,
         *,
         body: BaseModel | None = None,
-        params: dict[str, str] | None = None,
+        params: Mapping[str, str | list[str]] | None = None,
         form: dict[str, str] | None = None,
         files: Sequence[tuple[str, tuple[str, io.BufferedReader | bytes, str]]] | None = None,
         accepted: tuple[int, ...] = (),

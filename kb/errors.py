@@ -7,6 +7,8 @@ KbError
 │   ├── DocumentNotFoundError
 │   ├── PageNotFoundError
 │   ├── CodeUnknownError
+│   ├── NothingInScopeError
+│   ├── NotCalibratedError
 │   ├── JobNotFoundError
 │   ├── JobStateError
 │   ├── InvalidNameError
@@ -87,6 +89,32 @@ class CollectionNotFoundError(CallerError):
             next_step="List the collections with `kb collections list`, or create it.",
         )
         self.name = name
+
+
+class NotCalibratedError(CallerError):
+    """The collection has no threshold of its own."""
+
+    code = "not_calibrated"
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(
+            f"{collection!r} has no threshold of its own; that of the settings holds",
+            next_step="Set one with `kb calibrate`.",
+        )
+        self.collection = collection
+
+
+class NothingInScopeError(CallerError):
+    """No document of the collection fits the filters of a search."""
+
+    code = "nothing_in_scope"
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(
+            f"no searchable document of {collection!r} fits the filters",
+            next_step="Check names, tags and dates against `kb documents list`.",
+        )
+        self.collection = collection
 
 
 class CollectionExistsError(CallerError):

@@ -16,11 +16,12 @@ from kb.fault_units import (
     list_faults_of,
     place_on_page,
 )
+from kb.found import find_languages
 from kb.language import detect_language
 from kb.near_codes import find_near_codes, list_look_alikes
 from kb.ports import Catalog, Embedder, LexicalIndex
 from kb.relevance import Relevance
-from kb.retrieval import PassageRetriever, Retrieval, find_languages
+from kb.retrieval import PassageRetriever, Retrieval
 from kb.types import Collection, Fault, FaultKind, Page, Passage, ScoredId
 from kb.units import Unit, list_units
 
@@ -76,13 +77,11 @@ class FaultFinder:
         embedder: Embedder,
         lexical: LexicalIndex,
         catalog: Catalog,
-        evidence_threshold: float,
     ) -> None:
         self._retriever = retriever
         self._embedder = embedder
         self._lexical = lexical
         self._catalog = catalog
-        self._evidence_threshold = evidence_threshold
 
     # -- a code
     def look_up(self, collection: Collection, code: str, *, limit: int) -> FaultLookUp:
@@ -156,7 +155,7 @@ class FaultFinder:
         they share with it, in another one by their vectors.
         """
         found = self._retriever.retrieve(collection, symptom, top_k=_PASSAGES)
-        if not found.passages or found.unknown_codes or found.evidence < self._evidence_threshold:
+        if not found.passages or found.unknown_codes or found.evidence < found.threshold:
             return FaultSearch((), found.evidence, found.unknown_codes)
         exact = [
             replace(fault, score=1.0)
@@ -177,7 +176,7 @@ class FaultFinder:
         across = max(
             (value for other, value in found.evidence_by_language.items() if other != language), default=0.0
         )
-        if across < self._evidence_threshold or (best >= _GOOD_FIT and evidence > across + _CLEARLY):
+        if across < found.threshold or (best >= _GOOD_FIT and evidence > across + _CLEARLY):
             return own
         foreign = [passage for passage in found.passages if language not in find_languages(passage.chunk)]
         others = self._rank_across(symptom, foreign, evidence=across)

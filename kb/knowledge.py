@@ -12,7 +12,8 @@ from typing import Protocol
 
 import structlog
 
-from kb.errors import KbError
+from kb.errors import BackendError, KbError
+from kb.explaining import Explainer
 from kb.faults import FaultFinder
 from kb.keyring import KeyRing
 from kb.library import Library
@@ -29,8 +30,8 @@ from kb.ports import (
     VectorStore,
 )
 from kb.presets import DEFAULT_PRESET, PresetName
-from kb.retrieval import IndexRetriever
-from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
+from kb.retrieval import ANY, IndexRetriever
+from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, IndexParts, Message, Sampling, Scope
 
 CHECK_TIMEOUT_S = 5.0
 _WARM_UP_TEXT = "warm up"
@@ -52,6 +53,7 @@ class QuestionAnswerer(Protocol):
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Iterator[AnswerEvent]:
         """Yield deltas, then one `AnswerFinished`; closing the iterator stops the generator.
 
@@ -70,6 +72,7 @@ class QuestionAnswerer(Protocol):
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Answer:
         """Return what the last event of `stream` holds."""
         ...
@@ -118,11 +121,13 @@ class KnowledgeBase:
     retriever: IndexRetriever
     answerer: QuestionAnswerer
     faults: FaultFinder
+    explainer: Explainer
     library: Library
     generator: Generator
     keys: KeyRing
     audit: AuditLog
     clock: Callable[[], datetime]
+    get_index_parts: Callable[[], IndexParts]
     metrics: Metrics = field(default_factory=Metrics)
     warm_up_state: WarmUp = field(default_factory=WarmUp)
 
@@ -147,6 +152,7 @@ class KnowledgeBase:
             ("embedder", True, self.warm_up_state.check),
             ("generator", False, self.generator.ping),
             ("workers", False, self._check_workers),
+            ("calibration", False, self._check_calibrations),
         ]
         deadline = time.monotonic() + timeout_s
         pending = [(name, required, _start_check(check)) for name, required, check in checks]
@@ -171,6 +177,20 @@ class KnowledgeBase:
                 close()
             except Exception as error:
                 _log.warning("close_failed", part=type(part).__name__, exception=describe_exception(error))
+
+    def _check_calibrations(self) -> str:
+        """Return how many collections have a threshold of their own; raises if one is stale."""
+        try:
+            known = self.catalog.list_collections()
+        except BackendError:
+            return "not known"  # the catalog's own line says why
+        calibrated = [collection for collection in known if collection.calibration is not None]
+        parts = self.get_index_parts() if calibrated else None
+        stale = [item.name for item in calibrated if item.calibration and item.calibration.parts != parts]
+        if stale:
+            names = ", ".join(map(repr, stale))
+            raise KbError(f"measured with another embedder, reranker or chunker: {names}; run `kb calibrate`")
+        return f"{len(calibrated)} collections"
 
     def _check_workers(self) -> str:
         count = self.queue.get_live_workers()

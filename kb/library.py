@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import BinaryIO
 
@@ -131,11 +132,13 @@ class Library:
         stream: BinaryIO,
         force: bool = False,
         password: str | None = None,
+        tags: Sequence[str] = (),
     ) -> Registration:
         """Keep the bytes, register the document and queue its job.
 
         Returns as soon as bytes and registration are safe; with the queue down the job waits for
-        `sweep`. The password is kept in memory until the job ends. Raises `CollectionNotFoundError`,
+        `sweep`. The password is kept in memory until the job ends. Tags take the place of former ones
+        if there are any. Raises `CollectionNotFoundError`,
         `UploadTooLargeError`, `EmptyFileError` or `PasswordsUnavailableError`.
         """
         collection = self._catalog.get_collection(collection_name)
@@ -149,6 +152,9 @@ class Library:
             registration = self._catalog.register_document(
                 collection.id, name=shown, stored=stored, media_type="", now=self._clock(), force=force
             )
+        if tags:
+            document = self._catalog.set_tags(collection.id, registration.document.id, tags)
+            registration = replace(registration, document=document)
         try:
             if password and not registration.document.state.is_terminal:
                 self._passwords.keep(registration.document.job_id, password)

@@ -7,18 +7,22 @@ from typing import Generic, Protocol, TypeVar
 
 from kb.metrics import Metrics
 from kb.ports import Generator
-from kb.retrieval import IndexName
-from kb.types import Collection, GenerationEvent, GenerationRequest, Passage
+from kb.retrieval import ANY, IndexName, Trace
+from kb.types import Collection, GenerationEvent, GenerationRequest, Passage, Scope
 
 _Found_co = TypeVar("_Found_co", covariant=True)
 
 
 class _Retriever(Protocol[_Found_co]):
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> _Found_co: ...
+    def retrieve(
+        self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
+    ) -> _Found_co: ...
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]: ...
+
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace: ...
 
 
 class MeasuredGenerator:
@@ -64,13 +68,17 @@ class MeasuredRetriever(Generic[_Found_co]):
         self._retriever = retriever
         self._metrics = metrics
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> _Found_co:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> _Found_co:
         """Return what the wrapped retriever finds."""
         with self._metrics.time_retrieval():
-            return self._retriever.retrieve(collection, query, top_k=top_k)
+            return self._retriever.retrieve(collection, query, top_k=top_k, scope=scope)
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]:
         """Return what the wrapped retriever finds with one index; not timed, as it is a yardstick."""
-        return self._retriever.rank_by(index, collection, query, top_k=top_k)
+        return self._retriever.rank_by(index, collection, query, top_k=top_k, scope=scope)
+
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace:
+        """Return what the wrapped retriever did; not timed, as nobody waits for an answer."""
+        return self._retriever.trace(collection, query, top_k=top_k, scope=scope)

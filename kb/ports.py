@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from kb.access import ApiKey, AuditEvent
 from kb.types import (
+    Calibration,
     Chunk,
     Collection,
     Document,
@@ -30,9 +31,9 @@ from kb.types import (
     Message,
     Page,
     ParsedDocument,
-    Passage,
     Problem,
     Registration,
+    Scope,
     ScoredId,
 )
 
@@ -289,11 +290,17 @@ class VectorStore(Protocol):
         ...
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
         """Return up to `top_k` chunks, best first, of one `VectorRecord.language` if it is given.
 
-        Score is the cosine, -1..1. An unknown collection gives an empty list.
+        With `document_keys` only chunks of these documents; none if it is empty. Score is the cosine, -1..1. An unknown collection gives an empty list.
         """
         ...
 
@@ -329,15 +336,22 @@ class LexicalIndex(Protocol):
         """Add or replace by chunk id; creates the collection's index if needed."""
         ...
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         """Return up to `top_k` chunks that share a term with `text`, best first; score > 0.
 
-        Any string is a valid query: operators and quotes have no special meaning.
+        With `document_keys` only chunks of these documents; none if it is empty. Any string is a valid query: operators and quotes have no special meaning.
         """
         ...
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
-        """Return chunks in which the canonical `code` (see `kb.codes`) stands, best first."""
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
+        """Return chunks in which the canonical `code` (see `kb.codes`) stands, best first.
+
+        `document_keys` as for `query`.
+        """
         ...
 
     def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
@@ -366,10 +380,15 @@ class LexicalIndex(Protocol):
 
 
 class Reranker(Protocol):
-    """Puts passages in a better order."""
+    """Reads a question and a passage together."""
 
-    def rerank(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Return the same passages, best first, with new ranks and a `rerank` entry in `scores`."""
+    @property
+    def fingerprint(self) -> str:
+        """Name of the model's files, as a short stable string."""
+        ...
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return how well each text answers the query, in order; higher is better, 0..1. Long texts are cut."""
         ...
 
 
@@ -521,6 +540,13 @@ class Catalog(Protocol):
         """Set the vector space at the first call; later raises `IndexMismatchError` if it differs."""
         ...
 
+    def save_calibration(self, collection_id: str, calibration: Calibration | None) -> None:
+        """Keep what answers from the collection need instead of a former one; None forgets it.
+
+        Raises `CollectionNotFoundError`.
+        """
+        ...
+
     # -- documents
     def register_document(
         self,
@@ -559,6 +585,17 @@ class Catalog(Protocol):
         """Return documents by name then id; `after` is the id of the last one of the former page.
 
         With `parent_id` only those that are attached to this document.
+        """
+        ...
+
+    def set_tags(self, collection_id: str, document_id: str, tags: Sequence[str]) -> Document:
+        """Give the document these tags instead of former ones; raises `DocumentNotFoundError`."""
+        ...
+
+    def list_visible_keys(self, collection_id: str, scope: Scope) -> list[str]:
+        """Return the keys (see `Document.key`) of the visible documents that are in the scope, sorted.
+
+        The scope's language is not looked at: it tells chunks apart.
         """
         ...
 

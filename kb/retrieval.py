@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from statistics import median
-from threading import Lock
 from typing import Literal, Protocol
 
 import numpy as np
 
-from kb.codes import CodeMention, iter_codes, iter_possible_codes
-from kb.evidence import (
-    CodeMatch,
-    contains_code,
-    has_unknown_name,
-    match_code,
-    measure_coverage,
-    measure_share,
-    measure_similarity,
-    measure_unknown,
-    score_cross_evidence,
-    score_evidence,
+from kb.calibration import find_threshold
+from kb.code_matches import (
+    MOST_CODES,
+    find_homes,
+    find_labels,
+    is_machine,
+    list_codes,
+    match_everywhere,
+    order_exact,
+    soften,
+    strip_codes,
 )
+from kb.codes import CodeMention, iter_possible_codes
+from kb.errors import NothingInScopeError
+from kb.evidence import contains_code, measure_share
+from kb.found import Found, make_found
 from kb.fusion import combine, fuse, interleave
-from kb.language import detect_language, is_cjk
-from kb.ports import Catalog, Embedder, LexicalIndex, Vectors, VectorStore
-from kb.resources import read_lines
-from kb.types import Chunk, Collection, Passage, ScoredId
+from kb.judging import LANGUAGES, Background, judge
+from kb.language import detect_language
+from kb.ports import Catalog, Embedder, LexicalIndex, Reranker, Vectors, VectorStore
+from kb.types import Chunk, Collection, IndexParts, Passage, Scope, ScoredId
 from kb.words import get_units, squeeze
 
 IndexName = Literal["dense", "lexical"]
 
-_LANGUAGES = ("zh", "en")
-_MOST_CODES = 16
+DEFAULT_THRESHOLD = 0.5
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
 _LEXICAL_WEIGHT = 0.45
@@ -50,27 +50,22 @@ _OTHER_WEIGHTS = (1.5, 0.15, 0.1)
 """Dense, lexical, and chunks with a code of the query across languages, where shared words say little."""
 _BRIDGE = 0.4
 """How much the best chunk of the query's own language says of the order in another."""
-_FEW = 5
-"""A code that is in more chunks than this names a machine or a series, and can't decide alone."""
-_MANY = 12
-"""A code that is in more chunks than this tells nothing apart, not even as one sign of several."""
 _AWAY = 4.0
 """What ranks count there, across languages."""
 _BALANCED = 0.5
-_TITLE_CHUNKS = 2
-_LEAST_TITLED = 3
-_LEAST_CONTENT = 0.35
-_CHINESE_SHARE = 0.08
-_JUDGED = 10
-"""Best chunks of each index that the evidence score reads."""
+_RERANKED = 20
+"""Best chunks that a reranker reads."""
+ANY = Scope()
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
     """What was found. `evidence` (0..1) says whether it is about the question at all, in any language.
 
-    `unknown_codes` are the codes of the question, as written there, that no visible chunk holds; `codes`
-    the canonical ones that few chunks hold and that therefore name a fault or a part, not a machine.
+    Below `threshold` it is not. `unknown_codes` are the codes of the question, as written there, that no
+    visible chunk holds; `labels` those that only say whose note this is, see `kb.code_matches`. `codes`
+    are the canonical ones that few chunks hold and that therefore name a fault or a part, not a machine.
+    With `is_calibration_stale` the threshold is the setting's, as what it was calibrated with has changed.
     """
 
     passages: tuple[Passage, ...]
@@ -78,63 +73,60 @@ class Retrieval:
     unknown_codes: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     evidence_by_language: Mapping[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    threshold: float = DEFAULT_THRESHOLD
+    is_calibration_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Every stage of one search, for those who ask what became of a chunk.
+
+    `found` are all candidates by chunk id, `scores` what each stage said of them, `order` the ids after
+    fusion, `ranked` after exact codes and the reranker; `repeats` names the better chunk that says the
+    same. `result` holds what is left of `ranked`, up to the asked number.
+    """
+
+    result: Retrieval
+    found: Mapping[str, Found] = field(default_factory=dict)
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    order: Sequence[str] = ()
+    ranked: Sequence[str] = ()
+    repeats: Mapping[str, str] = field(default_factory=dict)
 
 
 class PassageRetriever(Protocol):
     """Question to passages; `Retriever`, or one that measures it."""
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
-        """Return up to `top_k` passages, best first; raises a `BackendError`."""
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
+        """Return up to `top_k` passages in the scope, best first; raises a `BackendError`."""
         ...
 
 
 class IndexRetriever(PassageRetriever, Protocol):
-    """The same, and each index alone."""
+    """The same, each index alone, and all stages."""
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]:
         """Return up to `top_k` passages as one index alone ranks them; raises a `BackendError`."""
         ...
 
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace:
+        """Return what `retrieve` returns, and what each stage did; raises a `BackendError`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A visible chunk with what one index said of it.
+class _Place:
+    """Where a query looks: the collection, in it these documents if not None, and one language if set."""
 
-    `centred` is set for chunks in another language: the cosine above that to unrelated questions.
-    `languages` are those in which it can be read.
-    """
+    collection_id: str
+    keys: tuple[str, ...] | None = None
+    language: str = ""
 
-    chunk: Chunk
-    document_name: str
-    score: float
-    centred: float = 0.0
-    languages: frozenset[str] = frozenset()
-
-    def has_content(self) -> bool:
-        """Return False for rows of dots and rules, such as the lines of a table of contents."""
-        marks = [char for char in self.chunk.text if not char.isspace()]
-        return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
-
-    def is_in(self, language: str) -> bool:
-        """Return whether a reader of this language can read it."""
-        return language in self.languages
-
-
-def find_languages(chunk: Chunk) -> frozenset[str]:
-    """Return in which of `zh` and `en` a reader can read the chunk; a bilingual page is in both.
-
-    A table row of codes and numbers is in the language of its headings.
-    """
-    letters = [char for char in chunk.indexed_text if char.isalpha()]
-    chinese = sum(map(is_cjk, letters))
-    readable = {"zh": chinese > _CHINESE_SHARE * len(letters), "en": chinese * 2 < len(letters)}
-    return frozenset(language for language, is_readable in readable.items() if is_readable)
-
-
-def _make_hit(chunk: Chunk, document_name: str, *, score: float) -> _Found:
-    return _Found(chunk, document_name, score=score, languages=find_languages(chunk))
+    def holds(self, hit: Found) -> bool:
+        return not self.language or hit.is_in(self.language)
 
 
 class Retriever:
@@ -148,53 +140,70 @@ class Retriever:
         lexical: LexicalIndex,
         catalog: Catalog,
         candidates: int,
+        reranker: Reranker | None = None,
+        evidence_threshold: float = DEFAULT_THRESHOLD,
+        get_parts: Callable[[], IndexParts] | None = None,
     ) -> None:
         self._embedder = embedder
         self._vectors = vectors
         self._lexical = lexical
         self._catalog = catalog
         self._candidates = candidates
+        self._reranker = reranker
+        self._evidence_threshold = evidence_threshold
+        self._get_parts = get_parts
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="retrieval")
-        self._background: dict[str, Vectors] = {}
-        self._questions: dict[str, Vectors] = {}
-        self._background_lock = Lock()
+        self._background = Background(embedder)
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
         """Return up to `top_k` passages, best first.
 
         Chunks that hold a code of the query stand first. Then each language is ranked by itself
         and the lists alternate, the query's own language first: similarities across languages can't
-        be compared. Chunks that say the same are shown once.
+        be compared. A reranker, if there is one, orders the best of them anew. Chunks that say the same
+        are shown once. Raises `NothingInScopeError` when no document fits the scope.
         """
+        return self.trace(collection, query, top_k=top_k, scope=scope).result
+
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace:
+        """Return what `retrieve` returns, and what each stage did."""
+        place = self._open_field(collection, scope)
         language = detect_language(query)
-        codes, code_hits = self._find_codes(collection.id, query)
-        names = [code for code in codes if _is_machine(code.canonical, code_hits[code.canonical])]
-        dense_job = self._pool.submit(self._search_dense, collection.id, query, language, names)
-        lexical_hits = self._search_lexical(collection.id, query, language, names)
+        codes, code_hits = self._find_codes(place, query)
+        names = [code for code in codes if is_machine(code.canonical, code_hits[code.canonical])]
+        dense_job = self._pool.submit(self._search_dense, place, query, language, names)
+        lexical_hits = self._search_lexical(place, query, language, names)
         vector, dense_hits = dense_job.result()
 
-        found: dict[str, _Found] = {}
+        found: dict[str, Found] = {}
         for hit in (*dense_hits, *lexical_hits, *(hit for hits in code_hits.values() for hit in hits)):
             found.setdefault(hit.chunk.id, hit)
+        threshold, is_stale = find_threshold(
+            collection.calibration, get_parts=self._get_parts, default=self._evidence_threshold
+        )
+        blank = Retrieval(passages=(), evidence=0.0, threshold=threshold, is_calibration_stale=is_stale)
         if not found:
-            return Retrieval(passages=(), evidence=0.0)
+            return Trace(blank)
 
         matches = {
-            code.canonical: _match_everywhere(code.canonical, code_hits[code.canonical], found.values())
+            code.canonical: match_everywhere(code.canonical, code_hits[code.canonical], found.values())
             for code in codes
         }
         documents = {hit.document_name for hit in found.values()}
-        unknown = tuple(
-            code.text
+        unknown = [
+            code
             for code in codes
             if not matches[code.canonical] and not any(contains_code(n, code.canonical) for n in documents)
-        )
+        ]
+        labels = find_labels(query, unknown, has_relatives=lambda series: self._knows(collection.id, series))
+        for label in labels:
+            del matches[label.canonical]
 
-        matches = {code: _soften(by_id) for code, by_id in matches.items()}
+        matches = {code: soften(by_id) for code, by_id in matches.items()}
         machines = {name.canonical for name in names}
         selective = {item for code, by_id in matches.items() if code not in machines for item in by_id}
-        evidence = self._judge(
-            query,
+        evidence = judge(
+            strip_codes(query, labels),
             language,
             vector=vector,
             dense=dense_hits,
@@ -202,99 +211,122 @@ class Retriever:
             matches=matches,
             found=found,
             machines=machines,
+            background=self._background,
         )
-        homes = _find_homes([name.canonical for name in names], matches, found)
-        own = self._rank_own(
-            collection.id,
+        own, others = self._rank(
+            place,
             query,
-            vector,
-            [hit for hit in dense_hits if hit.is_in(language)],
-            [hit for hit in lexical_hits if hit.is_in(language)],
+            language,
+            vector=vector,
+            dense=dense_hits,
+            lexical=lexical_hits,
             coded=selective,
-            homes=homes,
-            background=self._get_background(language, vector),
+            homes=find_homes([name.canonical for name in names], matches, found),
+            is_bridged=evidence.get(language, 0.0) >= _BALANCED,
         )
-        across = [hit for hit in dense_hits if not hit.is_in(language)]
-        if evidence.get(language, 0.0) >= _BALANCED and own and across:
-            across = self._bridge(collection.id, language, next(iter(own)), across)
-        others = _rank_others(
-            _prefer(across, homes),
-            _prefer([hit for hit in lexical_hits if not hit.is_in(language)], homes),
-            coded=selective,
-        )
-        scores = own | others
         first, second = own, others
         if evidence.get(language, 0.0) < _BALANCED < max(evidence.values(), default=0.0):
             first, second = others, own
         order = interleave(list(first), list(second))
-        ahead = _order_exact(matches, order)
-        exact = {item for by_id in matches.values() for item in by_id}
-        order = list(dict.fromkeys([*ahead, *order]))
-        kept = _drop_repeats([found[item].chunk for item in order], limit=top_k)
-        stage_scores = _stage_scores(dense_hits, lexical_hits, exact)
+        ahead = order_exact(matches, order)
+        scores = _stage_scores(dense_hits, lexical_hits, {item for ids in matches.values() for item in ids})
+        scores["fused"] = own | others
+        ranked = list(dict.fromkeys([*ahead, *self._rerank(query, order, found, scores)]))
+        kept, repeats = _drop_repeats([found[item].chunk for item in ranked], limit=top_k)
         passages = tuple(
             Passage(
                 chunk=chunk,
                 document_name=found[chunk.id].document_name,
-                score=scores.get(chunk.id, 0.0) + (1.0 if chunk.id in ahead else 0.0),
+                score=_final_score(chunk.id, scores) + (1.0 if chunk.id in ahead else 0.0),
                 rank=rank,
-                scores={name: by_id[chunk.id] for name, by_id in stage_scores.items() if chunk.id in by_id},
+                scores={name: by_id[chunk.id] for name, by_id in scores.items() if chunk.id in by_id},
             )
             for rank, chunk in enumerate(kept)
         )
-        return Retrieval(
+        result = replace(
+            blank,
             passages=passages,
             evidence=max(evidence.values(), default=0.0),
-            unknown_codes=unknown,
-            codes=tuple(code for code in matches if code not in {name.canonical for name in names}),
+            unknown_codes=tuple(code.text for code in unknown if code not in labels),
+            codes=tuple(code for code in matches if code not in machines),
             evidence_by_language=evidence,
+            labels=tuple(label.text for label in labels),
         )
+        return Trace(result, found, scores, order, ranked, repeats)
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]:
         """Return up to `top_k` passages as one index alone ranks them: what the fusion has to beat.
 
         Plain cosines or plain BM25 over all languages; no code goes ahead and repetitions stay.
         """
+        place = self._open_field(collection, scope)
         limit = max(top_k, self._candidates)
         if index == "dense":
-            vector = self._embedder.embed_query(query)
-            hits = self._visible(
-                lambda k: self._vectors.query(collection.id, vector, top_k=k), candidates=limit
-            )
+            hits = self._query_dense(place, self._embedder.embed_query(query), candidates=limit)
         else:
-            hits = self._visible(
-                lambda k: self._lexical.query(collection.id, query, top_k=k), candidates=limit
-            )
+            hits = self._query_lexical(place, query, candidates=limit)
         return tuple(
             Passage(hit.chunk, hit.document_name, score=hit.score, rank=rank, scores={index: hit.score})
             for rank, hit in enumerate(hits[:top_k])
         )
 
     # -- searching
-    def _find_codes(
-        self, collection_id: str, query: str
-    ) -> tuple[list[CodeMention], dict[str, list[_Found]]]:
+    def _open_field(self, collection: Collection, scope: Scope) -> _Place:
+        keys = None
+        if scope.selects_documents:
+            keys = tuple(self._catalog.list_visible_keys(collection.id, scope))
+            if not keys:
+                raise NothingInScopeError(collection.name)
+        return _Place(collection.id, keys, scope.language)
+
+    def _query_dense(
+        self, place: _Place, vector: Vectors, *, language: str | None = None, candidates: int | None = None
+    ) -> list[Found]:
+        return self._visible(
+            place,
+            lambda k: self._vectors.query(
+                place.collection_id, vector, top_k=k, language=language, document_keys=place.keys
+            ),
+            candidates=candidates,
+        )
+
+    def _query_lexical(self, place: _Place, query: str, *, candidates: int | None = None) -> list[Found]:
+        return self._visible(
+            place,
+            lambda k: self._lexical.query(place.collection_id, query, top_k=k, document_keys=place.keys),
+            candidates=candidates,
+        )
+
+    def _find_codes(self, place: _Place, query: str) -> tuple[list[CodeMention], dict[str, list[Found]]]:
         """Return the codes of the query with the chunks that the index has for each.
 
         What only might be a code is one if the index knows it.
         """
-        codes = _unique_codes(query)
-        hits = {code.canonical: self._find_code(collection_id, code.canonical) for code in codes}
+        codes = list_codes(query)
+        hits = {code.canonical: self._find_code(place, code.canonical) for code in codes}
         for mention in iter_possible_codes(query):
-            known = mention.canonical in hits or len(hits) >= _MOST_CODES
-            if not known and (found := self._find_code(collection_id, mention.canonical)):
+            known = mention.canonical in hits or len(hits) >= MOST_CODES
+            if not known and (found := self._find_code(place, mention.canonical)):
                 codes.append(mention)
                 hits[mention.canonical] = found
         return codes, hits
 
-    def _find_code(self, collection_id: str, canonical: str) -> list[_Found]:
-        return self._visible(lambda k: self._lexical.find_code(collection_id, canonical, top_k=k))
+    def _find_code(self, place: _Place, canonical: str) -> list[Found]:
+        return self._visible(
+            place,
+            lambda k: self._lexical.find_code(
+                place.collection_id, canonical, top_k=k, document_keys=place.keys
+            ),
+        )
+
+    def _knows(self, collection_id: str, series: str) -> bool:
+        return bool(self._lexical.list_codes(collection_id, prefix=series))
 
     def _search_dense(
-        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
-    ) -> tuple[Vectors, list[_Found]]:
+        self, place: _Place, query: str, language: str, names: Sequence[CodeMention]
+    ) -> tuple[Vectors, list[Found]]:
         """Return the query's vector, and the nearest chunks of its language, then those of others.
 
         Across languages a machine's name draws the query to all that hold it alike, so it is left out
@@ -302,28 +334,24 @@ class Retriever:
         are than to unrelated questions (Dinu, Lazaridou and Baroni, 2015, on hubs).
         """
         vector = self._embedder.embed_query(query)
-        own = self._visible(lambda k: self._vectors.query(collection_id, vector, top_k=k))
-        bare = _strip(query, names)
+        own = self._query_dense(place, vector)
+        bare = strip_codes(query, names)
         bare_vector = self._embedder.embed_query(bare) if names and bare else vector
-        others: dict[str, _Found] = {}
-        for other in _LANGUAGES:
+        others: dict[str, Found] = {}
+        for other in LANGUAGES:
             if other == language:
                 continue
-            hits = self._visible(
-                lambda k, other=other: self._vectors.query(
-                    collection_id, bare_vector, top_k=k, language=other
-                )  # type: ignore[misc]
-            )
+            hits = self._query_dense(place, bare_vector, language=other)
             others |= {hit.chunk.id: hit for hit in hits if not hit.is_in(language)}
-        ranked = self._centre(collection_id, language, list(others.values()))
+        ranked = self._centre(place.collection_id, language, list(others.values()))
         return vector, [*(hit for hit in own if hit.is_in(language)), *ranked]
 
-    def _centre(self, collection_id: str, language: str, hits: Sequence[_Found]) -> list[_Found]:
+    def _centre(self, collection_id: str, language: str, hits: Sequence[Found]) -> list[Found]:
         """Return the hits by what their cosine is above their mean cosine to unrelated questions."""
         if not hits:
             return []
         stored = self._vectors.fetch_vectors(collection_id, [hit.chunk.id for hit in hits])
-        questions = self._get_questions(language)
+        questions = self._background.get_questions(language)
         centred = [
             replace(hit, centred=hit.score - float(np.mean(questions @ stored[hit.chunk.id])))
             for hit in hits
@@ -332,37 +360,82 @@ class Retriever:
         # half way ranks best: all of it favours what is far from everything
         return sorted(centred, key=lambda hit: -(hit.score + hit.centred))
 
-    def _bridge(self, collection_id: str, language: str, best: str, hits: Sequence[_Found]) -> list[_Found]:
-        """Return the hits of other languages, those nearer to the best chunk of the query's own first.
+    def _search_lexical(
+        self, place: _Place, query: str, language: str, names: Sequence[CodeMention]
+    ) -> list[Found]:
+        """Return the chunks that share words; in another language those that share more than a name."""
+        hits = self._query_lexical(place, query)
+        if not names:
+            return hits
+        own = [hit for hit in hits if hit.is_in(language)]
+        others = self._query_lexical(place, strip_codes(query, names))
+        return [*own, *(hit for hit in others if not hit.is_in(language))]
 
-        A chunk that answers the question says more of it than the question does, and a manual in two
-        languages says the same in both: pseudo relevance feedback (Rocchio, 1971) across languages.
-        """
-        stored = self._vectors.fetch_vectors(collection_id, [best, *(hit.chunk.id for hit in hits)])
-        if best not in stored:
-            return list(hits)
-        background = self._get_background_vectors(language)
-        nearness = {}
-        for hit in hits:
-            vector = stored.get(hit.chunk.id)
-            to_best = to_others = 0.0
-            if vector is not None:
-                to_best = float(vector @ stored[best])
-                to_others = float(np.mean(background @ vector))
-            by_query = hit.score + hit.centred
-            nearness[hit.chunk.id] = (1.0 - _BRIDGE) * by_query + _BRIDGE * (2.0 * to_best - to_others)
-        return sorted(hits, key=lambda hit: -nearness[hit.chunk.id])
+    def _visible(
+        self, place: _Place, fetch: Callable[[int], Sequence[ScoredId]], *, candidates: int | None = None
+    ) -> list[Found]:
+        """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
+        limit = candidates or self._candidates
+        wanted = limit
+        while True:
+            ids = fetch(wanted)
+            visible = self._catalog.find_visible_chunks([item.chunk_id for item in ids])
+            hits = [
+                hit
+                for item in ids
+                if item.chunk_id in visible
+                and place.holds(hit := make_found(*visible[item.chunk_id], score=item.score))
+            ]
+            exhausted = len(ids) < wanted or wanted >= limit * _MOST_FETCHED
+            if len(hits) >= limit or exhausted:
+                return [hit for hit in hits if hit.has_content()][:limit]
+            wanted *= 4
+
+    # -- ranking
+    def _rank(
+        self,
+        place: _Place,
+        query: str,
+        language: str,
+        *,
+        vector: Vectors,
+        dense: Sequence[Found],
+        lexical: Sequence[Found],
+        coded: AbstractSet[str],
+        homes: AbstractSet[str],
+        is_bridged: bool,
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the scores of chunks in the query's language and in others, best first each."""
+        own = self._rank_own(
+            place.collection_id,
+            query,
+            vector,
+            [hit for hit in dense if hit.is_in(language)],
+            [hit for hit in lexical if hit.is_in(language)],
+            coded=coded,
+            homes=homes,
+            background=self._background.measure(language, vector),
+        )
+        across = [hit for hit in dense if not hit.is_in(language)]
+        if is_bridged and own and across:
+            across = self._bridge(place.collection_id, language, next(iter(own)), across)
+        others = _rank_others(
+            _prefer(across, homes),
+            _prefer([hit for hit in lexical if not hit.is_in(language)], homes),
+            coded=coded,
+        )
+        return own, others
 
     def _rank_own(
         self,
         collection_id: str,
         query: str,
         vector: Vectors,
-        dense: Sequence[_Found],
-        lexical: Sequence[_Found],
+        dense: Sequence[Found],
+        lexical: Sequence[Found],
         *,
-        coded: Set[str],
-        homes: Set[str],
+        coded: AbstractSet[str],
+        homes: AbstractSet[str],
         background: float,
     ) -> dict[str, float]:
         """Return the combined scores of chunks in the query's language, best first.
@@ -387,179 +460,44 @@ class Retriever:
                 scores[item] *= _AWAY_SHARE
         return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
 
-    def _search_lexical(
-        self, collection_id: str, query: str, language: str, names: Sequence[CodeMention]
-    ) -> list[_Found]:
-        """Return the chunks that share words; in another language those that share more than a name."""
-        hits = self._visible(lambda k: self._lexical.query(collection_id, query, top_k=k))
-        if not names:
-            return hits
-        own = [hit for hit in hits if hit.is_in(language)]
-        bare = _strip(query, names)
-        others = self._visible(lambda k: self._lexical.query(collection_id, bare, top_k=k))
-        return [*own, *(hit for hit in others if not hit.is_in(language))]
+    def _bridge(self, collection_id: str, language: str, best: str, hits: Sequence[Found]) -> list[Found]:
+        """Return the hits of other languages, those nearer to the best chunk of the query's own first.
 
-    def _visible(
-        self, fetch: Callable[[int], Sequence[ScoredId]], *, candidates: int | None = None
-    ) -> list[_Found]:
-        """Return up to `candidates` visible chunks, asking for more while too many are not visible."""
-        limit = candidates or self._candidates
-        wanted = limit
-        while True:
-            ids = fetch(wanted)
-            visible = self._catalog.find_visible_chunks([item.chunk_id for item in ids])
-            exhausted = len(ids) < wanted or wanted >= limit * _MOST_FETCHED
-            if len(visible) >= limit or exhausted:
-                hits = [
-                    _make_hit(*visible[item.chunk_id], score=item.score)
-                    for item in ids
-                    if item.chunk_id in visible
-                ]
-                return [hit for hit in hits if hit.has_content()][:limit]
-            wanted *= 4
+        A chunk that answers the question says more of it than the question does, and a manual in two
+        languages says the same in both: pseudo relevance feedback (Rocchio, 1971) across languages.
+        """
+        stored = self._vectors.fetch_vectors(collection_id, [best, *(hit.chunk.id for hit in hits)])
+        if best not in stored:
+            return list(hits)
+        background = self._background.get_passages(language)
+        nearness = {}
+        for hit in hits:
+            vector = stored.get(hit.chunk.id)
+            to_best = to_others = 0.0
+            if vector is not None:
+                to_best = float(vector @ stored[best])
+                to_others = float(np.mean(background @ vector))
+            by_query = hit.score + hit.centred
+            nearness[hit.chunk.id] = (1.0 - _BRIDGE) * by_query + _BRIDGE * (2.0 * to_best - to_others)
+        return sorted(hits, key=lambda hit: -nearness[hit.chunk.id])
 
-    # -- judging
-    def _judge(
+    def _rerank(
         self,
         query: str,
-        language: str,
-        *,
-        vector: Vectors,
-        dense: Sequence[_Found],
-        lexical: Sequence[_Found],
-        matches: Mapping[str, Mapping[str, CodeMatch]],
-        found: Mapping[str, _Found],
-        machines: Set[str],
-    ) -> dict[str, float]:
-        """Return the evidence by language.
-
-        A question that names faults or parts is judged by the chunks that carry one, or by the documents
-        named after it, so that a neighbour never vouches for it.
-        """
-        parts = [code for code in matches if code not in machines]
-        carriers: dict[str, CodeMatch] = {}
-        for code in parts:
-            carriers |= {item: max(match, carriers.get(item, match)) for item, match in matches[code].items()}
-
-        def counts(hit: _Found) -> bool:
-            named = any(contains_code(hit.document_name, code) for code in parts)
-            return not parts or named or hit.chunk.id in carriers
-
-        texts = [_shown_text(hit) for hit in found.values()]
-        unknown_name = has_unknown_name(query, texts)
-        # a fault or part says what is asked about, whatever the words around it
-        unknown = 0.0 if carriers else measure_unknown(query, texts, names=tuple(matches))
-        evidence: dict[str, float] = {}
-        for group in _LANGUAGES:
-            own = group == language
-            cosines = [hit.score for hit in dense if hit.is_in(language) is own]
-            near = [hit for hit in dense if hit.is_in(language) is own and counts(hit)][:_JUDGED]
-            worded = [hit for hit in lexical if hit.is_in(language) is own and counts(hit)][:_JUDGED]
-            coded = [found[item] for item in carriers if found[item].is_in(language) is own][:_JUDGED]
-            judged = {hit.chunk.id: hit for hit in (*near, *worded, *coded)}
-            if not judged:
-                continue
-            # what the index did not return is no nearer than the last that it did
-            cosine = near[0].score if near else min(cosines, default=-1.0)
-            # the name of a machine is in whatever is said of it, and vouches for nothing
-            match = max(carriers.get(item, CodeMatch.ABSENT) for item in judged)
-            if own:
-                evidence[group] = score_evidence(
-                    measure_similarity(cosine, background=self._get_background(group, vector)),
-                    coverage=measure_coverage(query, [_shown_text(hit) for hit in judged.values()]),
-                    language=language,
-                    code=match,
-                    unknown_name=unknown_name,
-                    unknown=unknown,
-                )
-            else:
-                evidence[group] = score_cross_evidence(
-                    sorted(
-                        (hit.centred for hit in dense if hit.is_in(language) is own and counts(hit)),
-                        reverse=True,
-                    ),
-                    background=self._get_background(group, vector),
-                    language=language,
-                    code=match,
-                    unknown_name=unknown_name,
-                )
-        return evidence
-
-    def _get_background(self, language: str, vector: Vectors) -> float:
-        """Return the cosine that this query has to text about something else, in that language."""
-        return float(median((self._get_background_vectors(language) @ vector).tolist()))
-
-    def _get_background_vectors(self, language: str) -> Vectors:
-        """Return the vectors of text about something else in the language, one a row."""
-        with self._background_lock:
-            if language not in self._background:
-                texts = read_lines(f"background.{language}")
-                self._background[language] = self._embedder.embed_passages(texts)
-            return self._background[language]
-
-    def _get_questions(self, language: str) -> Vectors:
-        """Return the vectors of unrelated questions in the language, one a row."""
-        with self._background_lock:
-            if language not in self._questions:
-                texts = read_lines(f"background_questions.{language}")
-                self._questions[language] = np.stack([self._embedder.embed_query(text) for text in texts])
-            return self._questions[language]
+        order: Sequence[str],
+        found: Mapping[str, Found],
+        scores: dict[str, dict[str, float]],
+    ) -> list[str]:
+        """Return the order with the best chunks as the reranker orders them; notes its scores."""
+        if self._reranker is None:
+            return list(order)
+        best = list(order[:_RERANKED])
+        said = self._reranker.score(query, [found[item].chunk.indexed_text for item in best])
+        scores["rerank"] = dict(zip(best, said, strict=True))
+        return [*sorted(best, key=lambda item: -scores["rerank"][item]), *order[_RERANKED:]]
 
 
-def _unique_codes(query: str) -> list[CodeMention]:
-    unique: dict[str, CodeMention] = {}
-    for mention in iter_codes(query):
-        unique.setdefault(mention.canonical, mention)
-    return list(unique.values())[:_MOST_CODES]
-
-
-def _shown_text(hit: _Found) -> str:
-    return f"{hit.document_name}\n{hit.chunk.indexed_text}"
-
-
-def _match_everywhere(
-    canonical: str, indexed: Sequence[_Found], candidates: Iterable[_Found]
-) -> dict[str, CodeMatch]:
-    """Return every chunk with the code, the index's finds and what the other candidates show."""
-    matches = {hit.chunk.id: max(CodeMatch.MENTIONED, match_code(canonical, hit.chunk)) for hit in indexed}
-    for hit in candidates:
-        if hit.chunk.id not in matches and (match := match_code(canonical, hit.chunk)):
-            matches[hit.chunk.id] = match
-    return matches
-
-
-def _soften(matches: dict[str, CodeMatch]) -> dict[str, CodeMatch]:
-    """Take a code that is defined all over for what it is: the name of the machine, not of a fault."""
-    if sum(match is CodeMatch.DEFINED for match in matches.values()) <= _FEW:
-        return matches
-    return dict.fromkeys(matches, CodeMatch.MENTIONED)
-
-
-def _is_machine(canonical: str, hits: Sequence[_Found]) -> bool:
-    """Return whether a code names a machine: many chunks hold it, or it is a longer document's title."""
-    if len(hits) > _MANY:
-        return True
-    counts = Counter(hit.chunk.document_id for hit in hits)
-    titled = {
-        hit.chunk.document_id
-        for hit in hits
-        if contains_code(hit.document_name, canonical)
-        or (
-            hit.chunk.index <= _TITLE_CHUNKS
-            and any(contains_code(heading, canonical) for heading in hit.chunk.heading_path[:1])
-        )
-    }
-    return any(counts[document] >= _LEAST_TITLED for document in titled)
-
-
-def _find_homes(
-    names: Sequence[str], matches: Mapping[str, Mapping[str, CodeMatch]], found: Mapping[str, _Found]
-) -> frozenset[str]:
-    """Return the documents that name one of the machines, empty if no machine is asked for."""
-    return frozenset(found[item].chunk.document_id for name in names for item in matches[name])
-
-
-def _prefer(hits: Sequence[_Found], homes: Set[str]) -> list[_Found]:
+def _prefer(hits: Sequence[Found], homes: AbstractSet[str]) -> list[Found]:
     """Move chunks of the preferred documents up, counting ranks elsewhere several times."""
     if not homes:
         return list(hits)
@@ -570,49 +508,41 @@ def _prefer(hits: Sequence[_Found], homes: Set[str]) -> list[_Found]:
     return sorted(hits, key=lambda hit: place[hit.chunk.id])
 
 
-def _strip(query: str, names: Sequence[CodeMention]) -> str:
-    for name in names:
-        query = query.replace(name.text, " ")
-    return " ".join(query.split())
-
-
-def _rank_others(dense: Sequence[_Found], lexical: Sequence[_Found], *, coded: Set[str]) -> dict[str, float]:
+def _rank_others(
+    dense: Sequence[Found], lexical: Sequence[Found], *, coded: AbstractSet[str]
+) -> dict[str, float]:
     """Return the fused scores of chunks in another language; those with a code of the query count more."""
     lists = [[hit.chunk.id for hit in hits] for hits in (dense, lexical)]
     fused = fuse(lists, weights=_OTHER_WEIGHTS[:2])
     return fuse([*lists, [item for item in fused if item in coded]], weights=_OTHER_WEIGHTS)
 
 
-def _order_exact(matches: Mapping[str, Mapping[str, CodeMatch]], order: Sequence[str]) -> list[str]:
-    """Return the chunks that a code puts ahead: definitions, then mentions if they are few; codes in turn."""
-    place = {item: index for index, item in enumerate(order)}
-    queues = [
-        sorted(
-            (item for item, match in by_id.items() if match is CodeMatch.DEFINED or len(by_id) <= _FEW),
-            key=lambda item, by_id=by_id: (-by_id[item], place.get(item, len(place))),  # type: ignore[misc]
-        )
-        for by_id in matches.values()
-    ]
-    merged: list[str] = []
-    for queue in queues:
-        merged = interleave(merged, queue)
-    return merged
+def _drop_repeats(chunks: Sequence[Chunk], *, limit: int) -> tuple[list[Chunk], dict[str, str]]:
+    """Return the first `limit` chunks, without those that an earlier one of like context contains.
 
-
-def _drop_repeats(chunks: Sequence[Chunk], *, limit: int) -> list[Chunk]:
-    """Return the first `limit` chunks, without those that an earlier one of like context contains."""
+    These are returned as well, each with the one that contains it.
+    """
     kept: list[tuple[str, str, Chunk]] = []
+    repeats: dict[str, str] = {}
     for chunk in chunks:
         text, context = squeeze(chunk.text), squeeze(chunk.context)
-        if not any(text in other and context == other_context for other, other_context, _ in kept):
-            kept.append((text, context, chunk))
-            if len(kept) == limit:
-                break
-    return [chunk for _, _, chunk in kept]
+        same = next((other for shown, held, other in kept if text in shown and context == held), None)
+        if same is not None:
+            repeats[chunk.id] = same.id
+            continue
+        kept.append((text, context, chunk))
+        if len(kept) == limit:
+            break
+    return [chunk for _, _, chunk in kept], repeats
+
+
+def _final_score(chunk_id: str, scores: Mapping[str, Mapping[str, float]]) -> float:
+    reranked = scores.get("rerank", {})
+    return reranked[chunk_id] if chunk_id in reranked else scores["fused"].get(chunk_id, 0.0)
 
 
 def _stage_scores(
-    dense: Sequence[_Found], lexical: Sequence[_Found], exact: Iterable[str]
+    dense: Sequence[Found], lexical: Sequence[Found], exact: Iterable[str]
 ) -> dict[str, dict[str, float]]:
     return {
         "dense": {hit.chunk.id: hit.score for hit in dense},

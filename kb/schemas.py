@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -93,6 +93,13 @@ class DocumentOut(_Wire):
     updated_at: datetime
     finished_at: datetime | None
     parent_id: str | None = None
+    tags: list[str] = Field(default_factory=list)
+
+
+class TagsIn(_Wire):
+    """The tags of a document, in place of former ones."""
+
+    tags: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(max_length=50)
 
 
 class PageQualityOut(_Wire):
@@ -217,6 +224,22 @@ class JobsOut(_Wire):
     next_after: str | None = None
 
 
+class ScopeIn(_Wire):
+    """Which passages count; every condition that is given must hold."""
+
+    documents: list[str] = Field(
+        default_factory=list, max_length=1000, description="Ids or names of documents, of which one must fit."
+    )
+    tags: list[str] = Field(
+        default_factory=list, max_length=50, description="Tags that a document must have, all of them."
+    )
+    language: Literal["zh", "en"] | None = Field(
+        default=None, description="Only what a reader of this language can read."
+    )
+    uploaded_from: datetime | None = Field(default=None, description="Documents uploaded then or later.")
+    uploaded_before: datetime | None = Field(default=None, description="Documents uploaded earlier.")
+
+
 SearchMode = Literal["hybrid", "dense", "lexical"]
 
 
@@ -231,6 +254,7 @@ class SearchIn(_Wire):
         description="hybrid is how answers are found; dense (cosines of vectors) and lexical (BM25) are one "
         "index alone, to see which of them finds or loses a passage.",
     )
+    scope: ScopeIn = Field(default_factory=ScopeIn)
 
 
 class SpanOut(_Wire):
@@ -259,15 +283,102 @@ class PassageOut(_Wire):
 
 
 class SearchOut(_Wire):
-    """Passages, best first; `evidence` (0..1) is what the refusal threshold is compared with.
+    """Passages, best first; an answer needs `evidence` (0..1) of at least `threshold`.
 
-    It is null unless the mode is `hybrid`: one index alone doesn't judge.
+    Both are null unless the mode is `hybrid`: one index alone doesn't judge. `unknown_codes` are codes of
+    the query that no document has: then there is no answer either. `calibration_stale` says that the
+    collection's own threshold is left aside, as embedder, reranker or chunker have changed.
     """
 
     query: str
     collection: str
     passages: list[PassageOut]
     evidence: float | None
+    threshold: float | None = None
+    unknown_codes: list[str] = Field(default_factory=list)
+    calibration_stale: bool = False
+
+
+class ExplainIn(_Wire):
+    """A question, and the document or page that should have answered it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"question": "回油滤芯多久更换一次？", "document": "press_manual_zh.pdf", "page": 9}]
+        }
+    )
+
+    question: str = Field(min_length=1, max_length=8000)
+    document: str = Field(min_length=1, max_length=500, description="Its name or its id.")
+    page: int | None = Field(default=None, ge=1, description="Counts from 1; the whole document if left out.")
+    top_k: int | None = Field(default=None, ge=1, le=50)
+    scope: ScopeIn = Field(default_factory=ScopeIn)
+
+
+class ExplainedChunkOut(_Wire):
+    """What became of one chunk of the expected place. Ranks count from 0; null: that stage did not have it.
+
+    `alone` are its ranks in each index alone, far beyond the candidates; `ranks` are those after fusion
+    (`fused`), after codes and reranker (`ranked`) and among the passages (`result`).
+    """
+
+    chunk_id: str
+    page_start: int
+    page_end: int
+    text: str
+    fate: str
+    alone: dict[str, int | None]
+    ranks: dict[str, int | None]
+    scores: dict[str, float]
+    repeated_by: str | None
+
+
+class ExplainOut(_Wire):
+    """At which stage the expected place was lost.
+
+    `fate` is that of its best chunk: `not_searchable` (the document is not ready), `no_text` (the page holds
+    nothing to search), `candidates` (no index found it), `fusion` (others ranked better), `reranking` (codes
+    or the reranker put others ahead), `repeated` (a better chunk says the same), `gate` (too little evidence,
+    or an unknown code: no answer), `language` (the evidence is in the other language), `budget` (no room in
+    the prompt), or `used`.
+    """
+
+    question: str
+    collection: str
+    document_id: str
+    document_name: str
+    document_state: str
+    fate: str
+    evidence: float
+    threshold: float
+    unknown_codes: list[str]
+    chunks: list[ExplainedChunkOut]
+
+
+class CalibrationIn(_Wire):
+    """A threshold and the rates that were measured with it; shares are 0..1."""
+
+    threshold: float = Field(ge=0, le=1)
+    target_false_answers: float = Field(ge=0, le=1)
+    false_answers: float = Field(ge=0, le=1)
+    false_refusals: float = Field(ge=0, le=1)
+    answerable: int = Field(ge=0)
+    unanswerable: int = Field(ge=0)
+
+
+class CalibrationOut(CalibrationIn):
+    """The calibration of a collection, with the fingerprints of what it was measured with.
+
+    `changed` names those of `embedder`, `reranker` and `chunker` that are others now: then the calibration
+    is left aside until it is measured anew.
+    """
+
+    collection: str
+    embedder: str
+    reranker: str
+    chunker: str
+    measured_at: datetime
+    changed: list[str]
 
 
 _FAULT_EXAMPLE: dict[str, Any] = {
@@ -399,6 +510,7 @@ class AskIn(_Wire):
         default=False, description="Let a model that can think step by step before it answers; not shown."
     )
     stream: bool = False
+    scope: ScopeIn = Field(default_factory=ScopeIn)
 
 
 class CitationOut(_Wire):
@@ -570,6 +682,7 @@ class ChatCompletionOut(_Wire):
     refusal_reason: str | None
     mode: str
     notices: list[str]
+    conflict: list[ConflictingValueOut] = Field(default_factory=list)
 
 
 class KeyIn(_Wire):
@@ -727,4 +840,3 @@ class DifyErrorOut(_Wire):
 
     error_code: int
     error_msg: str
-    conflict: list[ConflictingValueOut] = Field(default_factory=list)

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         None, description="sentence-transformers folder; default is the starter embedder."
     )
     embedder_device: str = Field("cpu", description="torch device of the embedder.")
+    reranker: Path | None = Field(
+        None,
+        description="Folder of a sentence-transformers CrossEncoder that orders the best passages anew; "
+        "none if unset.",
+    )
     embedder_batch_size: int = Field(16, ge=1, description="Texts embedded at once.")
     generator: Literal["auto", "http", "local", "extractive"] = Field(
         "auto",

@@ -219,6 +219,54 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexParts:
+    """Fingerprints of what evidence depends on; an empty one means that there is no such part."""
+
+    embedder: str
+    reranker: str
+    chunker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The evidence that an answer from a collection needs, and what it was set by.
+
+    Shares are 0..1: `target_false_answers` was asked for, `false_answers` of the unanswerable and
+    `false_refusals` of the answerable questions were measured.
+    """
+
+    threshold: float
+    target_false_answers: float
+    false_answers: float
+    false_refusals: float
+    answerable: int
+    unanswerable: int
+    parts: IndexParts
+    measured_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which passages count; each condition that is set must hold.
+
+    `documents` are ids or names, of which one must fit; `tags` are all needed. `language` is `zh` or
+    `en`: what its reader can read. Uploads count from `uploaded_from` up to, not including,
+    `uploaded_before`.
+    """
+
+    documents: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    language: str = ""
+    uploaded_from: datetime | None = None
+    uploaded_before: datetime | None = None
+
+    @property
+    def selects_documents(self) -> bool:
+        """True when some documents may be left out as a whole."""
+        return bool(self.documents or self.tags or self.uploaded_from or self.uploaded_before)
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """Documents that share one vector space. `fingerprint` is empty until the first index write."""
 
@@ -229,6 +277,7 @@ class Collection:
     dimension: int = 0
     document_count: int = 0
     chunk_count: int = 0
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +318,7 @@ class Document:
     warnings: tuple[Problem, ...] = ()
     finished_at: datetime | None = None
     parent_id: str | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -330,8 +380,8 @@ class Passage:
 
     `rank` counts from 0. `score` is the fused score, higher is better. `scores` keeps what each
     stage said: `dense` (cosine, -1..1), `lexical` (BM25, ≥ 0), `dense_rank`, `lexical_rank` (from 0),
-    `exact` (1.0 when a code of the query stands in the chunk); a stage that did not find the
-    chunk has no entry.
+    `exact` (1.0 when a code of the query stands in the chunk), `fused` (what both amount to),
+    `rerank` (if there is a reranker); a stage that did not find the chunk has no entry.
     """
 
     chunk: Chunk

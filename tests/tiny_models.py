@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -36,6 +37,35 @@ def make_embedder(folder: Path) -> Path:
     write_e5_file(source / "e5.bin")
     write_unigram_tokenizer(source / "tokenizer.json")
     convert_embedder(source / "e5.bin", source / "tokenizer.json", target, progress=ignore)
+    return target
+
+
+def make_reranker(folder: Path) -> Path:
+    """Return a CrossEncoder folder with random weights."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    target = folder / "reranker"
+    target.mkdir(parents=True)
+    write_unigram_tokenizer(target / "tokenizer.json")
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    special |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+    (target / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, **special}), "utf-8"
+    )
+    torch.manual_seed(5)
+    config = BertConfig(
+        vocab_size=256,
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        intermediate_size=2 * HIDDEN,
+        max_position_embeddings=64,
+        pad_token_id=1,
+        num_labels=1,
+        initializer_range=1.0,
+    )
+    BertForSequenceClassification(config).save_pretrained(target)
     return target
 
 

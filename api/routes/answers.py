@@ -8,11 +8,17 @@ from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
 from api.access import CallerDep
-from api.convert import build_answer
+from api.convert import build_answer, read_scope
 from api.errors import document_errors, get_request_id
 from api.services import ServicesDep
 from api.streaming import AnswerStream, EventResponse, build_frame
-from kb.errors import CallerError, CollectionNotFoundError, IndexMismatchError, QuestionTooLongError
+from kb.errors import (
+    CallerError,
+    CollectionNotFoundError,
+    IndexMismatchError,
+    NothingInScopeError,
+    QuestionTooLongError,
+)
 from kb.presets import get_sampling
 from kb.schemas import AnswerOut, AskIn, ErrorOut
 from kb.types import AnswerDelta, AnswerEvent, Message
@@ -30,7 +36,9 @@ _STREAM_DESCRIPTION = (
     summary="Ask a question",
     response_model=AnswerOut,
     responses={
-        **document_errors(CollectionNotFoundError, QuestionTooLongError, IndexMismatchError),
+        **document_errors(
+            CollectionNotFoundError, NothingInScopeError, QuestionTooLongError, IndexMismatchError
+        ),
         200: {"description": _STREAM_DESCRIPTION, "content": {"text/event-stream": {}}},
     },
 )
@@ -55,6 +63,7 @@ async def ask(
             sampling=sampling,
             preset=body.preset,
             think=body.think,
+            scope=read_scope(body.scope),
         )
 
     def encode(event: AnswerEvent) -> list[ServerSentEvent]:

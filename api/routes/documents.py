@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from anyio.to_thread import run_sync
@@ -21,7 +22,15 @@ from kb.errors import (
     PageNotFoundError,
     UploadTooLargeError,
 )
-from kb.schemas import DocumentDetailOut, DocumentsOut, PageOut, UploadOut, UploadResultOut
+from kb.schemas import (
+    DocumentDetailOut,
+    DocumentOut,
+    DocumentsOut,
+    PageOut,
+    TagsIn,
+    UploadOut,
+    UploadResultOut,
+)
 from kb.types import DocumentState, Registration
 
 router = APIRouter(prefix="/v1/collections/{collection}/documents", tags=["Documents"])
@@ -69,7 +78,11 @@ async def upload_documents(
     request: Request,
     services: ServicesDep,
     audit: AuditDep,
+    *,
     force: Annotated[bool, Query(description="Ingest again what is already there.")] = False,
+    tag: Annotated[
+        list[str] | None, Query(max_length=50, description="Tags of the documents; may be repeated.")
+    ] = None,
 ) -> UploadOut:
     """Answers as soon as the bytes are safe; follow the job of each document for the rest.
 
@@ -88,7 +101,9 @@ async def upload_documents(
     async for file in files:
         try:
             results.append(
-                await _accept(file, collection=collection, force=force, services=services, audit=audit)
+                await _accept(
+                    file, collection=collection, force=force, tags=tag or [], services=services, audit=audit
+                )
             )
         except KbError as error:
             first_error = first_error or error
@@ -102,7 +117,13 @@ async def upload_documents(
 
 
 async def _accept(
-    file: IncomingFile, *, collection: str, force: bool, services: Services, audit: Audit
+    file: IncomingFile,
+    *,
+    collection: str,
+    force: bool,
+    tags: Sequence[str],
+    services: Services,
+    audit: Audit,
 ) -> UploadResultOut:
     library = services.knowledge.library
     if file.too_large:
@@ -110,7 +131,12 @@ async def _accept(
 
     def upload() -> Registration:
         done = library.upload(
-            collection, name=file.name, stream=file.stream, force=force, password=file.password
+            collection,
+            name=file.name,
+            stream=file.stream,
+            force=force,
+            password=file.password,
+            tags=tags,
         )
         document = done.document
         audit.record(
@@ -169,6 +195,23 @@ def get_document(collection: str, document_id: str, services: ServicesDep) -> Do
     found = catalog.get_collection(collection)
     document = catalog.get_document(found.id, document_id)
     return build_document_detail(document, catalog.get_pages(document.id), collection=found.name)
+
+
+@router.put(
+    "/{document_id}/tags",
+    summary="Tag a document",
+    dependencies=[require(Role.EDITOR)],
+    responses=document_errors(CollectionNotFoundError, DocumentNotFoundError),
+)
+def set_tags(
+    collection: str, document_id: str, body: TagsIn, services: ServicesDep, audit: AuditDep
+) -> DocumentOut:
+    """Gives the document these tags in place of former ones; searches can be limited to tags."""
+    catalog = services.knowledge.catalog
+    found = catalog.get_collection(collection)
+    tagged = catalog.set_tags(found.id, document_id, body.tags)
+    audit.record("document.tag", collection=found.name, target=document_id, tags=", ".join(tagged.tags))
+    return build_document(tagged, collection=found.name)
 
 
 @router.delete(

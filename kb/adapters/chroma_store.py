@@ -75,15 +75,22 @@ class ChromaStore:
                 )
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
-        if top_k < 1:
+        if top_k < 1 or (document_keys is not None and not document_keys):
             return []
         with self._translated_errors():
             space = self._find(collection_id)
             if space is None:
                 return []
-            found = self._query(space, vector, top_k=top_k, language=language)
+            where = _build_filter(language, document_keys)
+            found = self._query(space, vector, top_k=top_k, where=where)
         scored = [
             ScoredId(chunk_id, 1.0 - float(distance))
             for chunk_id, distance in zip(found["ids"][0], found["distances"][0], strict=True)
@@ -138,7 +145,7 @@ class ChromaStore:
         with self._translated_errors():
             return f"Chroma {self._connect().get_version()}"
 
-    def _query(self, space: Collection, vector: Vectors, *, top_k: int, language: str | None) -> Any:
+    def _query(self, space: Collection, vector: Vectors, *, top_k: int, where: Any) -> Any:
         from chromadb.errors import InternalError
 
         # While the very first rows of a collection are written, the server answers some queries with
@@ -154,7 +161,7 @@ class ChromaStore:
             query_embeddings=[vector],
             n_results=top_k,
             include=["distances"],
-            where=None if language is None else {"language": language},
+            where=where,
         )
 
     def _find(self, collection_id: str) -> Collection | None:
@@ -207,3 +214,14 @@ class ChromaStore:
     def _unavailable(self, error: Exception) -> VectorStoreUnavailableError:
         reason = str(error) or type(error).__name__
         return VectorStoreUnavailableError(f"the Chroma server at {self._url!r} failed: {reason}")
+
+
+def _build_filter(language: str | None, document_keys: Sequence[str] | None) -> dict[str, Any] | None:
+    conditions: list[dict[str, Any]] = []
+    if language is not None:
+        conditions.append({"language": language})
+    if document_keys is not None:
+        conditions.append({"document_key": {"$in": list(document_keys)}})
+    if len(conditions) > 1:
+        return {"$and": conditions}
+    return conditions[0] if conditions else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import threading
@@ -76,13 +77,17 @@ class FtsLexicalIndex:
                     (rowid, terms),
                 )
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         terms = list_query_terms(text)[:_MAX_QUERY_TERMS]
         singles = list_single_characters(text)[: _MAX_QUERY_TERMS - len(terms)]
-        return self._rank(collection_id, terms, singles=singles, top_k=top_k)
+        return self._rank(collection_id, terms, singles=singles, top_k=top_k, document_keys=document_keys)
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
-        return self._rank(collection_id, [code_term(code)], top_k=top_k)
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
+        return self._rank(collection_id, [code_term(code)], top_k=top_k, document_keys=document_keys)
 
     def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
         first = f"{CODE_PREFIX}{prefix.lower()}"
@@ -143,7 +148,13 @@ class FtsLexicalIndex:
         return f"SQLite {sqlite3.sqlite_version}, FTS5, format {_FORMAT}"
 
     def _rank(
-        self, collection_id: str, terms: Sequence[str], *, singles: Sequence[str] = (), top_k: int
+        self,
+        collection_id: str,
+        terms: Sequence[str],
+        *,
+        singles: Sequence[str] = (),
+        top_k: int,
+        document_keys: Sequence[str] | None,
     ) -> list[ScoredId]:
         if not terms or top_k < 1:
             return []
@@ -154,11 +165,16 @@ class FtsLexicalIndex:
             rare = [term for term in singles if _is_rare(connection, collection_id, term)]
             # Quoted, so that AND, NEAR or a column name is a word; terms hold no quotes themselves.
             match = " OR ".join(f'"{term}"' for term in [*terms, *rare])
+            among = ""
+            values: list[str | int] = [match]
+            if document_keys is not None:
+                among = "AND entries.document_key IN (SELECT value FROM json_each(?)) "
+                values.append(json.dumps(list(document_keys)))
             rows = connection.execute(
                 f"SELECT entries.chunk_id, found.rank FROM {table} AS found "  # noqa: S608 - quoted
-                f"JOIN entries ON entries.id = found.rowid WHERE found.terms MATCH ? "
+                f"JOIN entries ON entries.id = found.rowid WHERE found.terms MATCH ? {among}"
                 "ORDER BY found.rank, entries.chunk_id LIMIT ?",
-                (match, top_k),
+                [*values, top_k],
             ).fetchall()
         return [ScoredId(chunk_id, -rank) for chunk_id, rank in rows]
 

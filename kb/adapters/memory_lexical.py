@@ -28,13 +28,16 @@ class MemoryLexicalIndex:
         with self._lock:
             self._spaces.setdefault(collection_id, {}).update(counted)
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
-        return self._rank(
-            collection_id, [*list_query_terms(text), *list_single_characters(text)], top_k=top_k
-        )
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
+        terms = [*list_query_terms(text), *list_single_characters(text)]
+        return self._rank(collection_id, terms, top_k=top_k, document_keys=document_keys)
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
-        return self._rank(collection_id, [code_term(code)], top_k=top_k)
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
+        return self._rank(collection_id, [code_term(code)], top_k=top_k, document_keys=document_keys)
 
     def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
         first = f"{CODE_PREFIX}{prefix.lower()}"
@@ -66,11 +69,17 @@ class MemoryLexicalIndex:
     def ping(self) -> str:
         return "memory"
 
-    def _rank(self, collection_id: str, terms: Iterable[str], *, top_k: int) -> list[ScoredId]:
+    def _rank(
+        self,
+        collection_id: str,
+        terms: Iterable[str],
+        *,
+        top_k: int,
+        document_keys: Sequence[str] | None,
+    ) -> list[ScoredId]:
         with self._lock:
-            space = {
-                chunk_id: counts for chunk_id, (_, counts) in self._spaces.get(collection_id, {}).items()
-            }
+            entries = dict(self._spaces.get(collection_id, {}))
+        space = {chunk_id: counts for chunk_id, (_, counts) in entries.items()}
         if not space:
             return []
         average = sum(map(Counter.total, space.values())) / len(space)
@@ -82,5 +91,12 @@ class MemoryLexicalIndex:
             for chunk_id, counts in holders.items():
                 length = 1 - _B + _B * counts.total() / average
                 scores[chunk_id] += weight * counts[term] * (_K1 + 1) / (counts[term] + _K1 * length)  # type: ignore[assignment]  # a Counter of floats
-        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+        ranked = sorted(
+            (
+                (chunk_id, score)
+                for chunk_id, score in scores.items()
+                if document_keys is None or entries[chunk_id][0] in document_keys
+            ),
+            key=lambda item: (-item[1], item[0]),
+        )
         return [ScoredId(chunk_id, float(score)) for chunk_id, score in ranked[: max(top_k, 0)]]

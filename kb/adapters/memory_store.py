@@ -31,11 +31,22 @@ class MemoryStore:
             space.update({record.chunk_id: record for record in records})
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
         with self._lock:
             records = list(self._spaces.get(collection_id, {}).values())
-        records = [record for record in records if language in (None, record.language)]
+        records = [
+            record
+            for record in records
+            if language in (None, record.language)
+            and (document_keys is None or record.document_key in document_keys)
+        ]
         if not records or top_k < 1:
             return []
         matrix = np.stack([record.vector for record in records])

@@ -11,10 +11,12 @@ from kb.adapters import sql_catalog_contents as contents
 from kb.adapters import sql_catalog_documents as documents
 from kb.adapters import sql_catalog_garbage as garbage
 from kb.adapters import sql_catalog_jobs as jobs
+from kb.adapters import sql_catalog_scopes as scopes
 from kb.adapters.sql_catalog_rows import read_document, read_job
 from kb.adapters.sql_database import SqlDatabase
 from kb.ports import Attachment, AttachmentUse, StoredChunks, StoredFile
 from kb.types import (
+    Calibration,
     Chunk,
     Collection,
     Document,
@@ -25,6 +27,7 @@ from kb.types import (
     ParsedDocument,
     Problem,
     Registration,
+    Scope,
 )
 
 
@@ -79,6 +82,10 @@ class SqlCatalog:
         with self._database.write() as c:
             collections.claim_fingerprint(c, collection_id, fingerprint=fingerprint, dimension=dimension)
 
+    def save_calibration(self, collection_id: str, calibration: Calibration | None) -> None:
+        with self._database.write() as c:
+            collections.save_calibration(c, collection_id, calibration)
+
     # -- documents
     def register_document(
         self,
@@ -112,6 +119,14 @@ class SqlCatalog:
             return documents.list_documents(
                 c, collection_id, state=state, parent_id=parent_id, limit=limit, after=after
             )
+
+    def set_tags(self, collection_id: str, document_id: str, tags: Sequence[str]) -> Document:
+        with self._database.write() as c:
+            return documents.set_tags(c, collection_id, document_id, tags)
+
+    def list_visible_keys(self, collection_id: str, scope: Scope) -> list[str]:
+        with self._database.read() as c:
+            return scopes.list_visible_keys(c, collection_id, scope)
 
     def measure_attachments(self, collection_id: str, document_id: str) -> AttachmentUse:
         with self._database.read() as c:

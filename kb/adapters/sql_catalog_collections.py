@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from kb.access import normalise_name
 from kb.adapters.sql_catalog_garbage import add_garbage, add_orphaned_file, document_key
-from kb.adapters.sql_catalog_rows import Row, clean_text
+from kb.adapters.sql_catalog_rows import Row, clean_text, read_calibration, write_calibration
 from kb.adapters.sql_tables import collections, documents, jobs
 from kb.errors import CollectionExistsError, CollectionNotFoundError, IndexMismatchError, InvalidNameError
-from kb.types import Collection, JobState
+from kb.types import Calibration, Collection, JobState
 
 
 def create_collection(c: sa.Connection, name: str, *, now: datetime) -> Collection:
@@ -90,6 +90,17 @@ def claim_fingerprint(c: sa.Connection, collection_id: str, *, fingerprint: str,
         raise IndexMismatchError(collection.name, expected=collection.fingerprint, actual=fingerprint)
 
 
+def save_calibration(c: sa.Connection, collection_id: str, calibration: Calibration | None) -> None:
+    """Set or clear the calibration."""
+    changed = c.execute(
+        sa.update(collections)
+        .where(collections.c.id == clean_text(collection_id))
+        .values(calibration=None if calibration is None else write_calibration(calibration))
+    )
+    if not changed.rowcount:
+        raise CollectionNotFoundError(collection_id)
+
+
 def take_generation(c: sa.Connection, collection_id: str) -> int:
     """Return a number that no document of the collection had before."""
     generation = c.scalar(
@@ -127,4 +138,5 @@ def _read(row: Row) -> Collection:
         dimension=row["dimension"],
         document_count=row["document_count"],
         chunk_count=row["chunk_count"],
+        calibration=read_calibration(row["calibration"]),
     )

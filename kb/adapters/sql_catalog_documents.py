@@ -98,6 +98,14 @@ def insert_document(
     )
 
 
+def set_tags(c: sa.Connection, collection_id: str, document_id: str, tags: Sequence[str]) -> Document:
+    """Replace the tags."""
+    row = get_document_row(c, collection_id, document_id)
+    clean = list(dict.fromkeys(map(clean_text, tags)))
+    c.execute(sa.update(documents).where(documents.c.id == row["id"]).values(tags=clean))
+    return _read(c, row["id"])
+
+
 def requeue_document(c: sa.Connection, row: Row, *, now: datetime) -> Job:
     """Give the document another generation and a job in place of its present one."""
     job_id = f"job_{secrets.token_hex(8)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +15,11 @@ from kb.types import (
     Block,
     BlockKind,
     Box,
+    Calibration,
     Chunk,
     Document,
     DocumentState,
+    IndexParts,
     Job,
     JobState,
     Line,
@@ -62,6 +65,7 @@ def read_document(row: Row) -> Document:
         warnings=tuple(Problem(*item) for item in row["warnings"]),
         finished_at=row["finished_at"],
         parent_id=row["parent_id"],
+        tags=tuple(row["tags"]),
     )
 
 
@@ -78,6 +82,20 @@ def read_job(row: Row) -> Job:
         attempts=read_attempts(row["attempts"]),
         cancel_requested=row["cancel_requested"],
     )
+
+
+def write_calibration(calibration: Calibration) -> dict[str, Any]:
+    """Return the JSON form of a calibration."""
+    return asdict(calibration) | {"measured_at": calibration.measured_at.isoformat()}
+
+
+def read_calibration(item: Mapping[str, Any] | None) -> Calibration | None:
+    """Return the calibration of its JSON form."""
+    if item is None:
+        return None
+    parts = IndexParts(**item["parts"])
+    measured_at = datetime.fromisoformat(item["measured_at"])
+    return Calibration(**{**item, "parts": parts, "measured_at": measured_at})
 
 
 def write_problem(problem: Problem) -> list[str]:

@@ -56,6 +56,7 @@ collections = sa.Table(
     sa.Column("dimension", sa.Integer, nullable=False),
     # Counts up with every registration and retry, so that index keys are never used twice.
     sa.Column("last_generation", sa.Integer, nullable=False),
+    sa.Column("calibration", sa.JSON(none_as_null=True)),
 )
 
 documents = sa.Table(
@@ -86,6 +87,7 @@ documents = sa.Table(
     sa.Column("warnings", sa.JSON, nullable=False),
     # Of what is there as an attachment only: the one of its parents that it is named after.
     sa.Column("parent_id", sa.Text),
+    sa.Column("tags", sa.JSON, nullable=False, server_default="[]"),
     sa.Index(None, "collection_id", "name", "id"),
 )
 

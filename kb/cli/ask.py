@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kb.cli.scoping import (
+    BeforeOption,
+    DocumentsOption,
+    FromOption,
+    LanguageOption,
+    TagsOption,
+    build_scope,
+)
 from kb.cli.session import CollectionOption, JsonOption, get_session
 from kb.presets import DEFAULT_PRESET, PresetName
 
@@ -14,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kb.client import KbClient
-    from kb.schemas import AnswerOut
+    from kb.schemas import AnswerOut, ScopeIn
 
 _QUOTE_LINES = 5
 
@@ -57,6 +65,11 @@ def ask(
     think: Annotated[
         bool, typer.Option("--think", help="Let the model think before it answers, if it can.")
     ] = False,
+    documents: DocumentsOption = None,
+    tags: TagsOption = None,
+    language: LanguageOption = None,
+    since: FromOption = None,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question from the documents, with the quoted line and page behind each statement.
@@ -72,6 +85,7 @@ def ask(
         "max_tokens": max_tokens,
         "preset": preset,
         "think": think,
+        "scope": build_scope(documents=documents, tags=tags, language=language, since=since, before=before),
     }
     with get_session(ctx).open_client() as client:
         if as_json:
@@ -90,6 +104,7 @@ def print_answer(
     max_tokens: int | None = None,
     preset: PresetName = DEFAULT_PRESET,
     think: bool = False,
+    scope: ScopeIn | None = None,
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -108,6 +123,7 @@ def print_answer(
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            scope=scope,
         ):
             waiting.stop()
             if isinstance(event, AskDelta):

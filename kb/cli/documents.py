@@ -60,6 +60,27 @@ def list_documents(
     )
 
 
+@app.command("tag")
+def tag(
+    ctx: typer.Context,
+    document_id: _Id,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]…", help="None takes all away.")] = None,
+    collection: CollectionOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Give a document these tags in place of former ones; searches can be limited to tags."""
+    from kb.cli.output import get_console, print_json
+
+    with get_session(ctx).open_client() as client:
+        found = client.set_tags(collection, document_id, tags or [])
+    if as_json:
+        print_json(found)
+    else:
+        get_console().print(
+            f"{found.name}: {', '.join(found.tags) or 'no tags'}", highlight=False, markup=False
+        )
+
+
 @app.command("show")
 def show(
     ctx: typer.Context,

@@ -45,6 +45,9 @@ def ingest(
             "--password-prompt", help="Ask for the password of these files; read from a pipe if there is one."
         ),
     ] = False,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag these documents; may be repeated.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add documents to a collection and follow them until they can be searched.
@@ -65,8 +68,10 @@ def ingest(
 
         if len(paths) != 1 or not paths[0].is_dir():
             raise typer.BadParameter("--watch takes exactly one folder", param_hint="PATH…")
-        if force or password_prompt or not wait:
-            raise typer.BadParameter("--watch goes with none of --force, --no-wait and --password-prompt")
+        if force or password_prompt or tags or not wait:
+            raise typer.BadParameter(
+                "--watch goes with none of --force, --no-wait, --tag and --password-prompt"
+            )
         with get_session(ctx).open_client() as client:
             watch_folder(client, paths[0], collection=collection, as_json=as_json)
         return
@@ -83,6 +88,7 @@ def ingest(
             force=force,
             wait=wait,
             password=password,
+            tags=tags or [],
             console=None if as_json else console,
         )
     if as_json:
@@ -139,6 +145,7 @@ def ingest_files(
     wait: bool,
     console: Console | None,
     password: str | None = None,
+    tags: Sequence[str] = (),
 ) -> list[IngestRow]:
     """Upload and follow the files, showing progress and a table on `console` unless it is None."""
     from rich.console import Console
@@ -148,7 +155,9 @@ def ingest_files(
     shown = Console(quiet=True) if console is None else console
     if client.ensure_collection(collection):
         shown.print(f"Created the collection {collection!r}.", highlight=False, markup=False)
-    rows = _upload(client, files, collection=collection, force=force, password=password, console=shown)
+    rows = _upload(
+        client, files, collection=collection, force=force, password=password, tags=tags, console=shown
+    )
     if wait:
         rows = follow(client, rows, console=shown)
     for row in rows:
@@ -165,6 +174,7 @@ def _upload(
     collection: str,
     force: bool,
     password: str | None,
+    tags: Sequence[str],
     console: Console,
 ) -> list[IngestRow]:
     from rich.progress import (
@@ -211,6 +221,7 @@ def _upload(
                     name=row.name,
                     force=force,
                     password=password,
+                    tags=tags,
                     on_bytes=lambda count: progress.advance(bar, count),
                 )
                 row.document, row.duplicate, row.error = result.document, result.duplicate, result.error

@@ -9,10 +9,12 @@ import typer
 
 from kb.cli import (
     ask,
+    calibrate,
     collections,
     demo,
     documents,
     evaluate,
+    explain,
     fault,
     ingest,
     jobs,
@@ -75,6 +77,8 @@ app.add_typer(models.app, name="models", rich_help_panel=_CARE)
 app.add_typer(keys.app, name="keys", rich_help_panel=_CARE)
 app.command("audit", rich_help_panel=_CARE)(keys.audit)
 app.command("eval", rich_help_panel=_CARE)(evaluate.evaluate)
+app.command("calibrate", rich_help_panel=_CARE)(calibrate.calibrate)
+app.command("explain", rich_help_panel=_CARE)(explain.explain)
 app.command("settings", rich_help_panel=_CARE)(status.settings)
 app.command("version", rich_help_panel=_CARE)(status.version)
 

@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kb.cli.scoping import (
+    BeforeOption,
+    DocumentsOption,
+    FromOption,
+    LanguageOption,
+    TagsOption,
+    build_scope,
+)
 from kb.cli.session import CollectionOption, JsonOption, get_session
 
 if TYPE_CHECKING:
@@ -29,14 +37,20 @@ def search(
         Literal["hybrid", "dense", "lexical"],
         typer.Option(help="How answers are found, or one index alone: vectors or words."),
     ] = "hybrid",
+    documents: DocumentsOption = None,
+    tags: TagsOption = None,
+    language: LanguageOption = None,
+    since: FromOption = None,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the passages nearest to a query, with their pages and scores."""
     from kb.cli.output import get_console, print_json
     from kb.language import detect_language
 
+    scope = build_scope(documents=documents, tags=tags, language=language, since=since, before=before)
     with get_session(ctx).open_client() as client:
-        found = client.search(query, collection=collection, top_k=top_k, mode=mode)
+        found = client.search(query, collection=collection, top_k=top_k, mode=mode, scope=scope)
     if as_json:
         print_json(found)
         return
@@ -46,7 +60,15 @@ def search(
         return
     print_passages(console, found.passages, language=detect_language(query), lines=None if full else 3)
     if found.evidence is not None:
-        console.print(f"[dim]evidence {found.evidence:.2f} of 1[/]", highlight=False)
+        needed = "" if found.threshold is None else f", an answer needs {found.threshold:.2f}"
+        console.print(f"[dim]evidence {found.evidence:.2f} of 1{needed}[/]", highlight=False)
+    if found.calibration_stale:
+        console.print(
+            "The collection's own threshold was measured with another embedder, reranker or chunker and is "
+            "left aside; `kb calibrate` measures it anew.",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def print_passages(

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,12 @@ from kb.types import (
     Block,
     BlockKind,
     Box,
+    Calibration,
     Chunk,
     Collection,
     Document,
     DocumentState,
+    IndexParts,
     Job,
     JobState,
     Line,
@@ -41,6 +44,7 @@ from kb.types import (
     ParsedDocument,
     Problem,
     Registration,
+    Scope,
     Span,
     TextSource,
 )
@@ -1423,3 +1427,60 @@ def test_an_open_catalog_may_be_used_on_both_sides_of_a_fork(
 
 def test_ping_names_the_database_and_its_schema(catalog: Catalog) -> None:
     assert "schema 0002" in catalog.ping()
+
+
+# -- what a search is limited to
+
+
+def test_a_scope_selects_visible_documents_by_name_tag_and_time(
+    catalog: Catalog, collection: Collection
+) -> None:
+    press = register(catalog, collection, "v1", name="press.pdf", now=NOW)
+    lathe = register(catalog, collection, "v2", name="lathe.pdf", now=after(60))
+    waiting = register(catalog, collection, "v3", name="mill.pdf", now=NOW)
+    for registration in (press, lathe):
+        ingest(catalog, get_job(registration))
+    catalog.set_tags(collection.id, press.document.id, ["press", "line 2", "press"])
+    tagged = catalog.set_tags(collection.id, lathe.document.id, ["车床", "line 2"])
+    keys = {name: item.document.key for name, item in (("press", press), ("lathe", lathe))}
+
+    def find(**conditions: Any) -> list[str]:
+        return catalog.list_visible_keys(collection.id, Scope(**conditions))
+
+    assert tagged.tags == ("车床", "line 2")
+    assert find() == sorted(keys.values())
+    assert find(documents=("press.pdf",)) == [keys["press"]]
+    assert find(documents=(lathe.document.id, "absent")) == [keys["lathe"]]
+    assert find(documents=(waiting.document.id,)) == []
+    assert find(tags=("line 2",)) == sorted(keys.values())
+    assert find(tags=("line 2", "车床")) == [keys["lathe"]]
+    assert find(uploaded_from=after(60)) == [keys["lathe"]]
+    assert find(uploaded_before=after(60)) == [keys["press"]]
+    assert catalog.list_visible_keys("absent", Scope()) == []
+
+
+def test_tags_stay_and_are_replaced_as_a_whole(catalog: Catalog, collection: Collection) -> None:
+    registration = register(catalog, collection)
+    assert registration.document.tags == ()
+    catalog.set_tags(collection.id, registration.document.id, ["a"])
+    ingest(catalog, get_job(registration))
+
+    catalog.set_tags(collection.id, registration.document.id, ["b", "c"])
+
+    assert catalog.get_document(collection.id, registration.document.id).tags == ("b", "c")
+    assert register(catalog, collection).document.tags == ("b", "c")
+    with pytest.raises(DocumentNotFoundError):
+        catalog.set_tags(collection.id, "absent", [])
+
+
+def test_a_calibration_is_kept_and_forgotten(catalog: Catalog, collection: Collection) -> None:
+    calibration = Calibration(0.62, 0.05, 0.04, 0.1, 40, 25, IndexParts("st-1", "", "1-320-48"), NOW)
+
+    catalog.save_calibration(collection.id, calibration)
+    kept = catalog.get_collection("manuals").calibration
+    catalog.save_calibration(collection.id, None)
+
+    assert kept == calibration
+    assert catalog.list_collections()[0].calibration is None
+    with pytest.raises(CollectionNotFoundError):
+        catalog.save_calibration("absent", calibration)

@@ -385,3 +385,20 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
         assert index.count("col_1") == 0
         assert ids(index, "oil") == []
+
+
+def test_words_and_codes_may_be_looked_for_in_some_documents(index: LexicalIndex) -> None:
+    index.upsert(
+        "col_1",
+        [entry("a", "Alarm E-0471: oil pressure low."), entry("b", "E-0471 oil", key='it\'s "b"-g1')],
+    )
+
+    def find(keys: list[str] | None) -> tuple[set[str], set[str]]:
+        words = index.query("col_1", "oil", top_k=5, document_keys=keys)
+        codes = index.find_code("col_1", "E0471", top_k=5, document_keys=keys)
+        return {item.chunk_id for item in words}, {item.chunk_id for item in codes}
+
+    assert find(None) == ({"a", "b"}, {"a", "b"})
+    assert find(["doc_a-g1"]) == ({"a"}, {"a"})
+    assert find(['it\'s "b"-g1', "absent"]) == ({"b"}, {"b"})
+    assert find([]) == (set(), set())

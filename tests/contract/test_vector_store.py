@@ -78,6 +78,20 @@ def test_query_may_ask_for_one_language(store: VectorStore, collection: str) -> 
     assert store.query(collection, unit(1), top_k=5, language="fr") == []
 
 
+def test_query_may_be_limited_to_documents(store: VectorStore, collection: str) -> None:
+    chinese = VectorRecord(chunk_id="zh", document_key="doc_b-g1", vector=unit(0, 1), language="zh")
+    store.upsert(collection, [record("a", 1), record("b", 1, 0.1, key="doc_b-g1"), chinese])
+
+    def find(keys: list[str], language: str | None = None) -> list[str]:
+        found = store.query(collection, unit(1), top_k=5, language=language, document_keys=keys)
+        return [item.chunk_id for item in found]
+
+    assert find(["doc_b-g1"]) == ["b", "zh"]
+    assert find(["doc_b-g1"], "zh") == ["zh"]
+    assert find(["doc_a-g1", "doc_b-g1", "absent"]) == ["a", "b", "zh"]
+    assert find([]) == []
+
+
 def test_stored_vectors_come_back_by_id(store: VectorStore, collection: str) -> None:
     store.upsert(collection, [record("a", 1, 2), record("b", 3)])
 

@@ -83,7 +83,6 @@ class Workbench:
             generator=generator or ExtractiveGenerator(),
             fallback=ExtractiveGenerator() if generator else None,
             counter=counter or PlainPromptCounter(),
-            evidence_threshold=get_default("evidence_threshold"),
             context_tokens=context_tokens,
             answer_tokens=get_default("answer_tokens"),
             top_k=get_default("top_k"),
@@ -122,6 +121,7 @@ def open_workbench(folder: Path, *, embedder: Embedder, vectors: VectorStore | N
             lexical=lexical,
             catalog=catalog,
             candidates=get_default("retrieval_candidates"),
+            evidence_threshold=get_default("evidence_threshold"),
         ),
         library=Library(
             catalog=catalog,

@@ -29,6 +29,7 @@ from kb.errors import (
 )
 from kb.ports import Attachment, AttachmentUse, LexicalEntry, StoredChunks, StoredFile, VectorRecord, Vectors
 from kb.types import (
+    Calibration,
     Chunk,
     Collection,
     Document,
@@ -43,6 +44,7 @@ from kb.types import (
     ParsedDocument,
     Problem,
     Registration,
+    Scope,
     ScoredId,
 )
 
@@ -140,6 +142,10 @@ class FakeCatalog(Switch):
             self.collections[collection_id], fingerprint=fingerprint, dimension=dimension
         )
 
+    def save_calibration(self, collection_id: str, calibration: Calibration | None) -> None:
+        collection = self.get_collection_by_id(collection_id)
+        self.collections[collection_id] = replace(collection, calibration=calibration)
+
     # -- documents
     def register_document(
         self,
@@ -191,6 +197,14 @@ class FakeCatalog(Switch):
         if document is None or document.collection_id != collection_id:
             raise DocumentNotFoundError(document_id)
         return document
+
+    def set_tags(self, collection_id: str, document_id: str, tags: Sequence[str]) -> Document:
+        document = self.get_document(collection_id, document_id)
+        self.documents[document_id] = replace(document, tags=tuple(tags))
+        return self.documents[document_id]
+
+    def list_visible_keys(self, collection_id: str, scope: Scope) -> list[str]:
+        raise NotImplementedError
 
     def list_documents(
         self,
@@ -461,7 +475,13 @@ class FakeVectors(Switch):
     def upsert(self, collection_id: str, records: Sequence[VectorRecord]) -> None: ...
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
         return []
 
@@ -499,10 +519,14 @@ class FakeLexical(Switch):
 
     def upsert(self, collection_id: str, entries: Sequence[LexicalEntry]) -> None: ...
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         return self.index.query(collection_id, text, top_k=top_k)
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         return self.index.find_code(collection_id, code, top_k=top_k)
 
     def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:

@@ -15,13 +15,14 @@ from api.app import create_app
 from kb.adapters.memory_access import MemoryAccessStore
 from kb.adapters.memory_passwords import MemoryPasswords
 from kb.errors import QuestionTooLongError
+from kb.explaining import Explainer
 from kb.faults import FaultFinder
 from kb.keyring import KeyRing
 from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
 from kb.presets import DEFAULT_PRESET, PresetName
-from kb.retrieval import IndexName, PassageRetriever, Retrieval
+from kb.retrieval import ANY, IndexName, PassageRetriever, Retrieval, Trace
 from kb.types import (
     Answer,
     AnswerDelta,
@@ -30,11 +31,13 @@ from kb.types import (
     Chunk,
     Citation,
     Collection,
+    IndexParts,
     Message,
     Passage,
     Refusal,
     RefusalReason,
     Sampling,
+    Scope,
     Span,
 )
 from tests.unit.fakes import (
@@ -108,19 +111,25 @@ class FakeRetriever:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
+        self.scope = ANY
         self.instead: PassageRetriever | None = None
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
         self.asked.append((collection.name, query, top_k))
+        self.scope = scope
         if self.instead is not None:
-            return self.instead.retrieve(collection, query, top_k=top_k)
+            return self.instead.retrieve(collection, query, top_k=top_k, scope=scope)
         return Retrieval(passages=(PASSAGE,), evidence=0.75)
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]:
         self.asked.append((f"{index} {collection.name}", query, top_k))
+        self.scope = scope
         return (PASSAGE,)
+
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace:
+        return Trace(self.retrieve(collection, query, top_k=top_k, scope=scope))
 
 
 @dataclass
@@ -135,6 +144,7 @@ class Asked:
     sampling: Sampling | None
     preset: PresetName = DEFAULT_PRESET
     think: bool = False
+    scope: Scope = ANY
 
 
 class FakeAnswerer:
@@ -160,9 +170,10 @@ class FakeAnswerer:
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Iterator[AnswerEvent]:
         self.asked.append(
-            Asked(collection.name, question, tuple(history), system, top_k, sampling, preset, think)
+            Asked(collection.name, question, tuple(history), system, top_k, sampling, preset, think, scope)
         )
         if question == "too long":
             raise QuestionTooLongError(tokens=9000, limit_tokens=1600)
@@ -187,6 +198,7 @@ class FakeAnswerer:
         sampling: Sampling | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        scope: Scope = ANY,
     ) -> Answer:
         return self.build(question)
 
@@ -226,6 +238,7 @@ class Service:
     retriever: FakeRetriever = field(default_factory=FakeRetriever)
     answerer: FakeAnswerer = field(default_factory=FakeAnswerer)
     generator: FakeGenerator = field(default_factory=FakeGenerator)
+    parts: IndexParts = field(default_factory=lambda: IndexParts("fake", "", "1-100"))
     clock: Clock = field(default_factory=Clock)
     access: MemoryAccessStore = field(default_factory=MemoryAccessStore)
     max_upload_bytes: int = 3_000_000
@@ -255,13 +268,18 @@ class Service:
                 embedder=self.embedder,
                 lexical=self.lexical,
                 catalog=self.catalog,
-                evidence_threshold=0.5,
+            ),
+            explainer=Explainer(
+                retriever=self.retriever,
+                catalog=self.catalog,
+                list_read=lambda _question, found: found.passages,
             ),
             library=library,
             generator=self.generator,
             keys=KeyRing(self.access, clock=self.clock, static_key=api_key),
             audit=self.access,
             clock=self.clock,
+            get_index_parts=lambda: self.parts,
         )
 
     def build_app(

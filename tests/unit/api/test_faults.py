@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 
 from kb.errors import GeneratorUnavailableError
 from kb.ports import LexicalEntry, StoredFile
-from kb.retrieval import Retrieval
+from kb.retrieval import ANY, Retrieval
 from kb.schemas import BoxOut, ErrorOut, FaultLookUpOut, FaultSearchOut
-from kb.types import Block, BlockKind, Box, Chunk, Collection, Page, ParsedDocument, Passage, Span
+from kb.types import Block, BlockKind, Box, Chunk, Collection, Page, ParsedDocument, Passage, Scope, Span
 from tests.unit.api.service import Service
 
 FAULTS = "/v1/collections/default/faults"
@@ -27,7 +27,7 @@ class FoundTable:
         )
         self.asked: list[int] = []
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
         self.asked.append(top_k)
         return self.retrieval
 

@@ -23,12 +23,23 @@ READING_POSTS = (
     "/v1/embeddings",
     "/dify/retrieval",
     "/v1/collections/{collection}/faults/search",
+    "/v1/collections/{collection}/explain",
 )
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/search": {"query": "E-0132", "collection": "theirs"},
     "/v1/ask": {"question": "E-0132?", "collection": "theirs"},
     "/v1/chat/completions": {"model": "theirs", "messages": [{"role": "user", "content": "E-0132?"}]},
     "/v1/collections/{collection}/faults/search": {"symptom": "hot"},
+    "/v1/collections/{collection}/explain": {"question": "E-0132?", "document": "x.pdf"},
+    "/v1/collections/{collection}/calibration": {
+        "threshold": 0.5,
+        "target_false_answers": 0.1,
+        "false_answers": 0.1,
+        "false_refusals": 0.1,
+        "answerable": 9,
+        "unanswerable": 9,
+    },
+    "/v1/collections/{collection}/documents/{document_id}/tags": {"tags": ["a"]},
     "/v1/collections": {"name": "theirs"},
     "/v1/embeddings": {"input": "E-0132"},
     "/dify/retrieval": {"knowledge_id": "theirs", "query": "E-0132"},

@@ -170,7 +170,13 @@ class FakeVectors:
             raise VectorStoreUnavailableError("not now")
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
         return []
 
@@ -202,10 +208,14 @@ class FakeLexical:
     def upsert(self, collection_id: str, entries: Sequence[LexicalEntry]) -> None:
         self.rows.update({entry.chunk_id: entry for entry in entries})
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         return []
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         return []
 
     def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:

@@ -21,6 +21,7 @@ from kb.types import (
     Message,
     Page,
     Passage,
+    Scope,
     ScoredId,
     Span,
 )
@@ -94,14 +95,33 @@ class Library:
     def count(self, collection_id: str, *, document_key: str | None = None) -> int:
         return len(self.chunks)
 
-    def find_code(self, collection_id: str, code: str, *, top_k: int) -> list[ScoredId]:
+    def find_code(
+        self, collection_id: str, code: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         return [
             ScoredId(chunk.id, 1.0)
-            for chunk, _ in self.chunks.values()
+            for chunk, _ in self.list_chunks(document_keys)
             if canonicalise(code) in {mention.canonical for mention in iter_codes(chunk.indexed_text)}
         ][:top_k]
 
+    def list_codes(self, collection_id: str, *, prefix: str = "") -> list[str]:
+        texts = [chunk.indexed_text for chunk, _ in self.chunks.values()]
+        codes = {mention.canonical for text in texts for mention in iter_codes(text)}
+        return sorted(code for code in codes if code.startswith(prefix))
+
+    def list_chunks(self, document_keys: Sequence[str] | None) -> list[tuple[Chunk, str]]:
+        return [
+            (chunk, name)
+            for chunk, name in self.chunks.values()
+            if document_keys is None or _make_key(chunk) in document_keys
+        ]
+
     # -- catalog
+    def list_visible_keys(self, collection_id: str, scope: Scope) -> list[str]:
+        shown = [pair for pair in self.chunks.values() if pair[0].id not in self.hidden]
+        keys = {_make_key(chunk) for chunk, name in shown if {name, chunk.document_id} & {*scope.documents}}
+        return sorted(keys)
+
     def find_visible_chunks(self, chunk_ids: Sequence[str]) -> dict[str, tuple[Chunk, str]]:
         return {item: self.chunks[item] for item in chunk_ids if item not in self.hidden}
 
@@ -120,12 +140,18 @@ class DenseSide:
         return self._library.count(collection_id)
 
     def query(
-        self, collection_id: str, vector: Vectors, *, top_k: int, language: str | None = None
+        self,
+        collection_id: str,
+        vector: Vectors,
+        *,
+        top_k: int,
+        language: str | None = None,
+        document_keys: Sequence[str] | None = None,
     ) -> list[ScoredId]:
         self._library.query_sizes.append(top_k)
         scored = [
             ScoredId(chunk.id, float(self._library.embed_query(chunk.indexed_text) @ vector))
-            for chunk, _ in self._library.chunks.values()
+            for chunk, _ in self._library.list_chunks(document_keys)
             if language in (None, chunk.language)
         ]
         return sorted(scored, key=lambda item: -item.score)[:top_k]
@@ -141,12 +167,15 @@ class LexicalSide:
     def __init__(self, library: Library) -> None:
         self._library = library
         self.find_code = library.find_code
+        self.list_codes = library.list_codes
 
-    def query(self, collection_id: str, text: str, *, top_k: int) -> list[ScoredId]:
+    def query(
+        self, collection_id: str, text: str, *, top_k: int, document_keys: Sequence[str] | None = None
+    ) -> list[ScoredId]:
         terms = get_all_terms(text)
         scored = [
             ScoredId(chunk.id, float(len(terms & get_all_terms(chunk.indexed_text))))
-            for chunk, _ in self._library.chunks.values()
+            for chunk, _ in self._library.list_chunks(document_keys)
         ]
         return sorted((item for item in scored if item.score), key=lambda item: -item.score)[:top_k]
 
@@ -209,3 +238,7 @@ class Script:
 
     def ping(self) -> str:
         return self.name
+
+
+def _make_key(chunk: Chunk) -> str:
+    return f"{chunk.document_id}-g{chunk.generation}"

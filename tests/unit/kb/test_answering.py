@@ -46,13 +46,14 @@ def _answerer(
         lexical=LexicalSide(library),  # type: ignore[arg-type]
         catalog=library,  # type: ignore[arg-type]
         candidates=10,
+        evidence_threshold=options.pop("evidence_threshold", 0.5),
     )
     return Answerer(
         retriever=retriever,
         generator=generator,
         fallback=fallback,
         counter=CharCounter(),
-        **{"evidence_threshold": 0.5, "context_tokens": 1600, "answer_tokens": 200, "top_k": 4, **options},
+        **{"context_tokens": 1600, "answer_tokens": 200, "top_k": 4, **options},
     )
 
 

@@ -10,8 +10,8 @@ from kb.adapters.memory_lexical import MemoryLexicalIndex
 from kb.errors import CallerError, CodeUnknownError
 from kb.faults import FaultFinder
 from kb.ports import LexicalEntry
-from kb.retrieval import Retrieval, Retriever
-from kb.types import Block, BlockKind, Box, Chunk, Collection, Fault, FaultKind, Page, Passage
+from kb.retrieval import ANY, Retrieval, Retriever
+from kb.types import Block, BlockKind, Box, Chunk, Collection, Fault, FaultKind, Page, Passage, Scope
 from tests.unit.kb.stand_ins import COLLECTION, DenseSide, Library, make_chunk
 
 COLUMNS = ("故障代码", "故障现象", "可能原因", "处理措施")
@@ -54,7 +54,7 @@ class Fixed:
     def __init__(self, found: Retrieval) -> None:
         self._found = found
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
         return self._found
 
 
@@ -77,13 +77,13 @@ def make_finder(library: Library, *, found: Retrieval | None = None, threshold: 
         lexical=lexical,
         catalog=library,  # type: ignore[arg-type]
         candidates=10,
+        evidence_threshold=threshold,
     )
     return FaultFinder(
         retriever=Fixed(found) if found is not None else retriever,
         embedder=library,
         lexical=lexical,
         catalog=library,  # type: ignore[arg-type]
-        evidence_threshold=threshold,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from kb.errors import VectorStoreUnavailableError
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
-from kb.retrieval import IndexName, Retrieval
+from kb.retrieval import ANY, IndexName, Retrieval, Trace
 from kb.types import (
     Collection,
     GenerationDelta,
@@ -16,6 +16,7 @@ from kb.types import (
     GenerationEvent,
     GenerationRequest,
     Passage,
+    Scope,
 )
 from tests.unit.fakes import FakeCatalog, FakeGenerator
 
@@ -27,15 +28,18 @@ class Retriever:
     def __init__(self) -> None:
         self.down = False
 
-    def retrieve(self, collection: Collection, query: str, *, top_k: int) -> Retrieval:
+    def retrieve(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Retrieval:
         if self.down:
             raise VectorStoreUnavailableError("down")
         return Retrieval(passages=(), evidence=0.5)
 
     def rank_by(
-        self, index: IndexName, collection: Collection, query: str, *, top_k: int
+        self, index: IndexName, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY
     ) -> tuple[Passage, ...]:
         raise VectorStoreUnavailableError(f"{index} is down")
+
+    def trace(self, collection: Collection, query: str, *, top_k: int, scope: Scope = ANY) -> Trace:
+        return Trace(self.retrieve(collection, query, top_k=top_k, scope=scope))
 
 
 def test_a_measured_generator_gives_the_same_events_and_its_time() -> None:

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kb.errors import NothingInScopeError
 from kb.retrieval import Retrieval, Retriever
-from kb.types import Chunk
+from kb.types import Calibration, Chunk, IndexParts, Scope
 from tests.unit.kb.stand_ins import COLLECTION, DenseSide, LexicalSide, Library, make_chunk
 
 
@@ -13,13 +21,14 @@ def _library(*texts: str | Chunk, names: tuple[str, ...] = ()) -> Library:
     return Library(*((chunk, names[i] if names else "manual.pdf") for i, chunk in enumerate(chunks)))
 
 
-def _make_retriever(library: Library, *, candidates: int) -> Retriever:
+def _make_retriever(library: Library, *, candidates: int = 10, **options: Any) -> Retriever:
     return Retriever(
         embedder=library,
         vectors=DenseSide(library),  # type: ignore[arg-type]
         lexical=LexicalSide(library),  # type: ignore[arg-type]
         catalog=library,  # type: ignore[arg-type]
         candidates=candidates,
+        **options,
     )
 
 
@@ -265,3 +274,109 @@ def test_one_index_alone_ranks_by_its_own_score_and_puts_no_code_ahead() -> None
     assert [passage.score for passage in dense] == sorted((p.score for p in dense), reverse=True)
     assert lexical[0].chunk.id == "c1"
     assert lexical[0].scores == {"lexical": lexical[0].score}
+
+
+class Backwards:
+    """A reranker to which the last of the passages is the best."""
+
+    fingerprint = "backwards"
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        self.read = list(texts)
+        return [index / len(texts) for index in range(len(texts))]
+
+
+def _pumps() -> Library:
+    return _library(
+        make_chunk("油泵滤芯每月检查。", chunk_id="a", document_id="press"),
+        make_chunk("油泵滤芯每季更换。", chunk_id="b", document_id="lathe"),
+        make_chunk("The oil pump filter is checked.", chunk_id="c", document_id="lathe"),
+    )
+
+
+def test_a_scope_leaves_out_other_documents_and_languages() -> None:
+    retriever = _make_retriever(_pumps())
+
+    def find(scope: Scope) -> set[str]:
+        found = retriever.retrieve(COLLECTION, "油泵滤芯 oil pump filter", top_k=5, scope=scope)
+        return {passage.chunk.id for passage in found.passages}
+
+    assert find(Scope()) == {"a", "b", "c"}
+    assert find(Scope(documents=("lathe",))) == {"b", "c"}
+    assert find(Scope(documents=("lathe",), language="zh")) == {"b"}
+    only = retriever.rank_by("dense", COLLECTION, "油泵", top_k=5, scope=Scope(documents=("press",)))
+    assert [passage.chunk.id for passage in only] == ["a"]
+
+
+def test_a_code_outside_the_scope_is_unknown() -> None:
+    library = _library(
+        make_chunk("E-0471 | 压力低", chunk_id="a", document_id="press"),
+        make_chunk("油位报警", chunk_id="b", document_id="lathe"),
+    )
+
+    found = _make_retriever(library).retrieve(
+        COLLECTION, "E-0471 怎么处理？", top_k=3, scope=Scope(documents=("lathe",))
+    )
+
+    assert found.unknown_codes == ("E-0471",)
+
+
+def test_a_scope_without_documents_is_an_error() -> None:
+    with pytest.raises(NothingInScopeError):
+        _make_retriever(_pumps()).retrieve(COLLECTION, "油泵滤芯", top_k=5, scope=Scope(documents=("mill",)))
+
+
+def test_the_number_of_a_vehicle_on_a_note_does_not_refuse_it() -> None:
+    library = _library("Replace the transmission temperature sensor.", "Bucket teeth are worn.")
+
+    found = _retrieve(library, "PH639 REPLACE TRANSMISSION TEMPERATURE SENSOR")
+
+    assert (found.unknown_codes, found.labels) == ((), ("PH639",))
+    assert found.evidence >= found.threshold
+    assert _retrieve(library, "PH639 transmission temperature sensor?").unknown_codes == ("PH639",)
+
+
+def test_a_reranker_orders_the_best_and_leaves_codes_ahead() -> None:
+    library = _library(
+        make_chunk("E-0471 | 油泵压力低", chunk_id="row", records=({"代码": "E-0471"},)),
+        "油泵压力低时检查滤芯。",
+        "油泵的压力由溢流阀调节。",
+    )
+    reranker = Backwards()
+    plain = _make_retriever(library).retrieve(COLLECTION, "E-0471 油泵压力低", top_k=3)
+
+    found = _make_retriever(library, reranker=reranker).retrieve(COLLECTION, "E-0471 油泵压力低", top_k=3)
+
+    assert _texts(found) == [_texts(plain)[0], *reversed(_texts(plain)[1:])]
+    assert sorted(reranker.read) == sorted(_texts(plain))
+    assert all("rerank" in passage.scores for passage in found.passages)
+
+
+def test_the_collections_own_threshold_holds_until_its_parts_change() -> None:
+    parts = IndexParts("words", "", "1")
+    calibration = Calibration(0.9, 0.05, 0.0, 0.0, 9, 9, parts, datetime(2026, 1, 1, tzinfo=UTC))
+    collection = replace(COLLECTION, calibration=calibration)
+
+    def find(now: IndexParts) -> tuple[float, bool]:
+        retriever = _make_retriever(_pumps(), evidence_threshold=0.4, get_parts=lambda: now)
+        found = retriever.retrieve(collection, "油泵滤芯", top_k=1)
+        return found.threshold, found.is_calibration_stale
+
+    assert find(parts) == (0.9, False)
+    assert find(replace(parts, chunker="2")) == (0.4, True)
+
+
+def test_a_trace_names_every_stage_and_the_better_of_two_equal_chunks() -> None:
+    library = _library("油泵滤芯每月检查。", "油泵滤芯每月检查", "电机轴承每年润滑。")
+
+    trace = _make_retriever(library).trace(COLLECTION, "油泵滤芯多久检查？", top_k=3)
+
+    (repeat,) = trace.repeats
+    assert {repeat, trace.repeats[repeat]} == {"c0", "c1"}
+    assert set(trace.found) == {"c0", "c1", "c2"}
+    assert {"dense", "dense_rank", "fused"} <= set(trace.scores)
+    assert list(trace.ranked) == list(trace.order)
+    assert repeat not in [passage.chunk.id for passage in trace.result.passages]
