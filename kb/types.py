@@ -399,7 +399,8 @@ class GenerationRequest:
 
     `messages` is the packed prompt; `question`, `passages` and `language` are the same request
     in parts, for a generator that quotes instead of writing. `codes` are the canonical codes in the
-    question that name a fault or a part, not a whole machine; None if nobody looked.
+    question that name a fault or a part, not a whole machine; None if nobody looked. `thinking` lets a
+    model reason before it answers, where it can; `adapter` names one of its LoRA adapters.
     """
 
     messages: tuple[Message, ...]
@@ -408,6 +409,8 @@ class GenerationRequest:
     language: str
     sampling: Sampling = field(default_factory=Sampling)
     codes: tuple[str, ...] | None = None
+    thinking: bool = False
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,11 +422,19 @@ class GenerationDelta:
 
 @dataclass(frozen=True, slots=True)
 class GenerationEnd:
-    """Last event of a generation; `finish_reason` is stop or length."""
+    """Last event of a generation; `finish_reason` is stop or length.
+
+    `looped`: it was cut because the model wrote the same again and again; `finish_reason` is length
+    then. `reasoning` is what the model thought before it answered; it is no part of the answer.
+    `cached_tokens` of the prompt had been read before.
+    """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    looped: bool = False
+    reasoning: str = ""
+    cached_tokens: int = 0
 
 
 GenerationEvent = GenerationDelta | GenerationEnd

@@ -16,6 +16,7 @@ from kb.cli import (
     fault,
     ingest,
     jobs,
+    model,
     models,
     search,
     status,
@@ -70,6 +71,7 @@ app.command("search", rich_help_panel=_CONTENT)(search.search)
 app.add_typer(documents.app, name="documents", rich_help_panel=_CONTENT)
 app.add_typer(collections.app, name="collections", rich_help_panel=_CONTENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_CONTENT)
+app.add_typer(model.app, name="model", rich_help_panel=_CARE)
 app.add_typer(models.app, name="models", rich_help_panel=_CARE)
 app.command("eval", rich_help_panel=_CARE)(evaluate.evaluate)
 app.command("settings", rich_help_panel=_CARE)(status.settings)
