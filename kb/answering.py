@@ -22,7 +22,6 @@ from kb.retrieval import ANY, PassageRetriever, Retrieval
 from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
 from kb.sentences import SentenceBuffer, ends_sentence
-from kb.thinking import ThoughtFilter
 from kb.tokens import TokenBudget
 from kb.types import (
     Answer,
@@ -312,16 +311,14 @@ class Answerer:
     ) -> Iterator[AnswerDelta]:
         """Emit the generator's sentences that hold; a refusal or a loop ends it early."""
         buffer, raw = SentenceBuffer(), ""
-        thoughts = ThoughtFilter(expected=request.think and generator.mode == "generated")
         events = generator.stream(request)
         try:
             for event in events:
                 if isinstance(event, GenerationEnd):
-                    buffer.add(thoughts.flush())
                     sentences = _finish(event, buffer, draft)
                 else:
                     raw += event.text
-                    sentences = buffer.feed(thoughts.feed(event.text))
+                    sentences = buffer.feed(event.text)
                 for sentence in sentences:
                     draft.refused_by_model = not draft.text and is_refusal(sentence)
                     checked = draft.checker.check(sentence)

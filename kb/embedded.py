@@ -131,8 +131,11 @@ def _check_api_port(settings: Settings) -> None:
     check_port(settings.api_host, settings.api_port)
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise `PortBusyError` when a server could not listen there, naming who does if that can be seen."""
+def check_port(host: str, port: int, *, setting: str = "KB_API_PORT") -> None:
+    """Raise `PortBusyError` when a server could not listen there, naming who does if that can be seen.
+
+    `setting` is what the user has to change.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,7 +146,7 @@ def check_port(host: str, port: int) -> None:
             reason = f"used by {holder}" if holder else error.strerror or str(error)
             raise PortBusyError(
                 f"port {port} on {host} cannot be used: {reason}",
-                next_step="Stop that program, or set KB_API_PORT to a free port.",
+                next_step=f"Stop that program, or set {setting} to a free port.",
             ) from error
 
 

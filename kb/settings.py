@@ -99,6 +99,12 @@ class Settings(BaseSettings):
     )
     generator_threads: int = Field(0, ge=0, description="CPU threads of the local model; 0 is all.")
 
+    runtime_python: Path | None = Field(
+        None,
+        description="Python of the environment with SGLang for `kb model serve`; default is the one that "
+        "`make gpu` makes, `.venv-gpu/bin/python`.",
+    )
+
     # -- ingestion
     max_upload_bytes: int = Field(512 * 1024 * 1024, ge=1, description="Largest file accepted.")
     max_pages: int = Field(5000, ge=1, description="Most pages of a document.")

@@ -75,6 +75,7 @@ class ProcessDiedError(KbError):
     def __init__(self, name: str, *, outcome: str, log_path: Path, tail: Sequence[str]) -> None:
         super().__init__(f"the process {name} {outcome}", next_step=f"Read its log: {log_path}")
         self.name = name
+        self.outcome = outcome
         self.log_path = log_path
         self.tail = tuple(tail)
 

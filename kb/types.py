@@ -454,7 +454,8 @@ class GenerationRequest:
     `messages` is the packed prompt; `question`, `passages` and `language` are the same request
     in parts, for a generator that quotes instead of writing. `codes` are the canonical codes in the
     question that name a fault or a part, not a whole machine; None if nobody looked. With `think` a
-    model that can may think aloud first, up to `</think>`.
+    model that can may reason before it answers; what it reasons is no part of the text.
+    `adapter` names one of its LoRA adapters.
     """
 
     messages: tuple[Message, ...]
@@ -464,6 +465,7 @@ class GenerationRequest:
     sampling: Sampling = field(default_factory=Sampling)
     codes: tuple[str, ...] | None = None
     think: bool = False
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,11 +477,19 @@ class GenerationDelta:
 
 @dataclass(frozen=True, slots=True)
 class GenerationEnd:
-    """Last event of a generation; `finish_reason` is stop or length."""
+    """Last event of a generation; `finish_reason` is stop or length.
+
+    `looped`: it was cut because the model wrote the same again and again; `finish_reason` is length
+    then. `reasoning` is what the model thought before it answered; it is no part of the answer.
+    `cached_tokens` of the prompt had been read before.
+    """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    looped: bool = False
+    reasoning: str = ""
+    cached_tokens: int = 0
 
 
 GenerationEvent = GenerationDelta | GenerationEnd

@@ -34,7 +34,8 @@ class Runtime:
     """What the server answers, and what it was asked.
 
     A string in `events` is sent as it is after `data: `, `...` keeps sending until the client leaves,
-    `None` breaks the connection off.
+    `None` breaks the connection off. `refusals` are the states of the first requests, before `status`.
+    `info` is what SGLang says about itself; None for a runtime that does not.
     """
 
     url: str = ""
@@ -43,6 +44,8 @@ class Runtime:
     error_body: str = ""
     models: object = field(default_factory=lambda: MODEL_LIST)
     models_status: int = 200
+    info: object = None
+    refusals: list[int] = field(default_factory=list)
     model_lookups: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -63,14 +66,18 @@ def serve_runtime() -> Iterator[Runtime]:
             """Say nothing."""
 
         def do_GET(self) -> None:
+            if self.path.endswith("/server_info"):
+                self._reply(404 if runtime.info is None else 200, json.dumps(runtime.info))
+                return
             runtime.model_lookups += 1
             self._reply(runtime.models_status, json.dumps(runtime.models))
 
         def do_POST(self) -> None:
             runtime.headers.append({name.lower(): value for name, value in self.headers.items()})
             runtime.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            if runtime.status != 200:
-                self._reply(runtime.status, runtime.error_body)
+            status = runtime.refusals.pop(0) if runtime.refusals else runtime.status
+            if status != 200:
+                self._reply(status, runtime.error_body)
                 return
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")

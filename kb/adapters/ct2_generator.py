@@ -11,6 +11,7 @@ from typing import Any
 
 from kb.adapters.chat_tokenizer import ChatTokenizer
 from kb.adapters.stop_sequences import StopFilter
+from kb.adapters.thinking_filter import ThinkingFilter
 from kb.errors import GeneratorUnavailableError, ModelCorruptError, ModelMissingError, QuestionTooLongError
 from kb.model_files import read_json_object
 from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest, Sampling
@@ -70,20 +71,20 @@ class Ct2Generator:
         max_tokens = min(request.sampling.max_tokens, room)
         with self._turn:
             model = self._get_model(request.sampling)
-            yield from self._write(model, ids, max_tokens, request.sampling)
+            yield from self._write(model, ids, max_tokens, request)
 
     def _write(
-        self, model: Any, ids: list[int], max_tokens: int, sampling: Sampling
+        self, model: Any, ids: list[int], max_tokens: int, request: GenerationRequest
     ) -> Iterator[GenerationEvent]:
         from tokenizers.decoders import DecodeStream
 
         backend = self._tokenizer.backend
         pieces = DecodeStream(skip_special_tokens=True)  # gives only whole characters
-        stop = StopFilter(sampling.stop)
+        stop, thinking = StopFilter(request.sampling.stop), ThinkingFilter(begins_inside=request.think)
         written: list[int] = []
         finish_reason = "length"
         steps = self._iter_steps(
-            model, [backend.id_to_token(index) or "" for index in ids], max_tokens, sampling
+            model, [backend.id_to_token(index) or "" for index in ids], max_tokens, request.sampling
         )
         try:
             for step in steps:
@@ -92,7 +93,7 @@ class Ct2Generator:
                     break
                 written.append(step.token_id)
                 text = (pieces.step(backend, step.token_id) or "").replace(_UNDECODABLE, "")
-                if text := stop.feed(text):
+                if text := thinking.feed(stop.feed(text)):
                     yield GenerationDelta(text)
                 if stop.stopped:
                     finish_reason = "stop"
@@ -101,11 +102,16 @@ class Ct2Generator:
             raise GeneratorUnavailableError(f"the local model failed: {error}") from error
         finally:
             steps.close()
-        if rest := stop.flush():
-            yield GenerationDelta(rest)
         if len(written) < max_tokens:
             finish_reason = "stop"
-        yield GenerationEnd(finish_reason, prompt_tokens=len(ids), completion_tokens=len(written))
+        if rest := thinking.feed(stop.flush()) + thinking.flush(cut=finish_reason == "length"):
+            yield GenerationDelta(rest)
+        yield GenerationEnd(
+            finish_reason,
+            prompt_tokens=len(ids),
+            completion_tokens=len(written),
+            reasoning=thinking.reasoning.strip(),
+        )
 
     def _iter_steps(self, model: Any, prompt: list[str], max_tokens: int, sampling: Sampling) -> Any:
         greedy = sampling.temperature == 0

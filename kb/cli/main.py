@@ -19,6 +19,7 @@ from kb.cli import (
     ingest,
     jobs,
     keys,
+    model,
     models,
     search,
     status,
@@ -73,6 +74,7 @@ app.command("search", rich_help_panel=_CONTENT)(search.search)
 app.add_typer(documents.app, name="documents", rich_help_panel=_CONTENT)
 app.add_typer(collections.app, name="collections", rich_help_panel=_CONTENT)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_CONTENT)
+app.add_typer(model.app, name="model", rich_help_panel=_CARE)
 app.add_typer(models.app, name="models", rich_help_panel=_CARE)
 app.add_typer(keys.app, name="keys", rich_help_panel=_CARE)
 app.command("audit", rich_help_panel=_CARE)(keys.audit)

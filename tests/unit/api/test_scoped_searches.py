@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from kb.ports import StoredFile
 from kb.schemas import CalibrationOut, DocumentOut, ExplainOut
 from kb.types import DocumentState, IndexParts, Scope
-from tests.unit.api.service import PASSAGE, Service
+from tests.unit.api.service import LOCAL, PASSAGE, Service
 
 CALIBRATION = "/v1/collections/default/calibration"
 MEASURED = {

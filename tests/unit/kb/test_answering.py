@@ -449,11 +449,10 @@ def test_a_preset_chooses_instructions_and_sampling() -> None:
     assert technical.sampling.seed is None
 
 
-def test_thoughts_are_no_part_of_the_answer() -> None:
-    generator = Script("<think>滤芯？看资料。</think>回油滤芯每 3 个月更换一次。[1]")
+def test_a_model_that_thinks_has_room_for_it() -> None:
+    generator = Script("回油滤芯每 3 个月更换一次。[1]")
 
-    text, answer = _collect(_answerer(generator, context_tokens=4000), think=True)
+    _collect(_answerer(generator, context_tokens=4000), think=True)
 
-    assert text == answer.text == "回油滤芯每 3 个月更换一次[1]。"
     assert generator.requests[0].think
     assert generator.requests[0].sampling.max_tokens == 200 + 1024

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kb.adapters.circuit_breaker import CircuitBreaker
 from kb.adapters.openai_generator import OpenAiGenerator
 from kb.errors import (
     CallerError,
@@ -25,14 +26,48 @@ def runtime() -> Iterator[Runtime]:
 
 
 def connect(
-    runtime: Runtime, *, model: str | None = None, api_key: str | None = None, timeout_s: float = 20
+    runtime: Runtime,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    timeout_s: float = 20,
+    deadline_s: float = 60,
+    breaker: CircuitBreaker | None = None,
 ) -> OpenAiGenerator:
-    return OpenAiGenerator(base_url=runtime.url, model=model, api_key=api_key, timeout_s=timeout_s)
+    return OpenAiGenerator(
+        base_url=runtime.url,
+        model=model,
+        api_key=api_key,
+        timeout_s=timeout_s,
+        deadline_s=deadline_s,
+        breaker=breaker,
+        pauses_s=(0, 0),
+    )
 
 
-def ask(generator: OpenAiGenerator, sampling: Sampling | None = None) -> list[GenerationEvent]:
-    request = GenerationRequest((Message("user", "E-0471?"),), "E-0471?", (), "en", sampling or Sampling())
+def ask(
+    generator: OpenAiGenerator, sampling: Sampling | None = None, *, thinking: bool = False, adapter: str = ""
+) -> list[GenerationEvent]:
+    request = GenerationRequest(
+        (Message("user", "E-0471?"),),
+        "E-0471?",
+        (),
+        "en",
+        sampling or Sampling(),
+        think=thinking,
+        adapter=adapter,
+    )
     return list(generator.stream(request))
+
+
+def read_text(events: list[GenerationEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, GenerationDelta))
+
+
+def read_end(events: list[GenerationEvent]) -> GenerationEnd:
+    end = events[-1]
+    assert isinstance(end, GenerationEnd)
+    return end
 
 
 def test_text_and_token_counts_are_those_of_the_runtime(runtime: Runtime) -> None:
@@ -270,3 +305,118 @@ def test_proxies_of_the_environment_are_not_used(runtime: Runtime, monkeypatch: 
         monkeypatch.delenv(name, raising=False)
 
     assert len(ask(connect(runtime))) == len(ANSWER) - 2
+
+
+def test_the_limit_is_never_more_than_the_cache_of_the_runtime(runtime: Runtime) -> None:
+    runtime.info = {"max_total_num_tokens": 5000}
+
+    assert connect(runtime).get_context_limit() == 5000
+
+
+@pytest.mark.parametrize("info", [{"max_total_num_tokens": 90_000}, {"max_total_num_tokens": "x"}, [], {}])
+def test_a_larger_or_strange_cache_changes_nothing(runtime: Runtime, info: object) -> None:
+    runtime.info = info
+
+    assert connect(runtime).get_context_limit() == 8192
+
+
+def test_a_busy_runtime_is_asked_again(runtime: Runtime) -> None:
+    runtime.refusals = [503, 429]
+
+    assert read_text(ask(connect(runtime))) == "清洗冷却器 [1]。"
+    assert len(runtime.bodies) == 3
+
+
+def test_a_full_queue_told_inside_the_stream_is_tried_again_too(runtime: Runtime) -> None:
+    runtime.events = [{"error": {"message": "The request queue is full.", "code": 503}}]
+
+    with pytest.raises(GeneratorUnavailableError, match="queue is full"):
+        ask(connect(runtime))
+
+    assert len(runtime.bodies) == 3
+
+
+def test_what_was_streamed_is_never_asked_for_again(runtime: Runtime) -> None:
+    runtime.events = [delta("x"), {"error": {"message": "gone", "code": 503}}]
+
+    with pytest.raises(GeneratorUnavailableError):
+        ask(connect(runtime))
+
+    assert len(runtime.bodies) == 1
+
+
+def test_after_several_failures_calls_fail_at_once_until_a_trial_succeeds(runtime: Runtime) -> None:
+    now = 0.0
+    generator = connect(runtime, breaker=CircuitBreaker(failures=2, pause_s=5, clock=lambda: now))
+    runtime.status = 500
+    for _ in range(3):
+        with pytest.raises(GeneratorUnavailableError):
+            ask(generator)
+    assert len(runtime.bodies) == 2
+
+    now, runtime.status = 6.0, 200
+
+    assert len(ask(generator)) == len(ask(generator)) == 4
+
+
+def test_a_refused_request_is_no_failure_of_the_runtime(runtime: Runtime) -> None:
+    generator = connect(runtime, breaker=CircuitBreaker(failures=1))
+    runtime.status, runtime.error_body = 400, json.dumps(FLAT_TOO_LONG)
+    for _ in range(2):
+        with pytest.raises(QuestionTooLongError):
+            ask(generator)
+
+
+def test_reasoning_is_parted_from_the_answer(runtime: Runtime) -> None:
+    runtime.events = [
+        delta("<thi"),
+        delta("nk>\nFan or"),
+        delta(" cooler?</think"),
+        delta(">\n\nClean it.", finish="stop"),
+    ]
+
+    events = ask(connect(runtime), thinking=True)
+
+    assert read_text(events) == "Clean it."
+    assert read_end(events).reasoning == "Fan or cooler?"
+    assert runtime.bodies[0]["chat_template_kwargs"] == {"enable_thinking": True}
+
+
+def test_reasoning_that_the_runtime_has_parted_itself_stays_apart(runtime: Runtime) -> None:
+    thought = {"choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
+    runtime.events = [thought, delta("Clean it.", finish="stop")]
+
+    events = ask(connect(runtime))
+
+    assert (read_text(events), read_end(events).reasoning) == ("Clean it.", "Hm.")
+
+
+def test_an_adapter_is_named_behind_the_model(runtime: Runtime) -> None:
+    ask(connect(runtime), adapter="press")
+
+    assert runtime.bodies[0]["model"] == "qwen-test:press"
+
+
+def test_a_loop_is_cut_and_marked(runtime: Runtime) -> None:
+    runtime.events = [delta("Clean it.\n"), *[delta("Check the fan again.\n")] * 400, ...]
+
+    events = ask(connect(runtime))
+
+    end = read_end(events)
+    assert (end.finish_reason, end.looped) == ("length", True)
+    assert len(read_text(events)) < 1000
+    assert runtime.client_left.wait(30)
+
+
+def test_a_stream_that_only_keeps_alive_ends_at_the_deadline(runtime: Runtime) -> None:
+    runtime.events = [delta("one ")] * 50 + [...]
+
+    with pytest.raises(GeneratorUnavailableError, match="in time"):
+        ask(connect(runtime, deadline_s=0.0))
+
+
+def test_cached_tokens_are_passed_on(runtime: Runtime) -> None:
+    usage = {"prompt_tokens": 17, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 12}}
+    runtime.events = [delta("a", finish="stop"), {"choices": [], "usage": usage}, "[DONE]"]
+
+    assert read_end(ask(connect(runtime))).cached_tokens == 12
