@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import re
-
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kb.adapters.thinking_filter import ThinkingFilter
@@ -38,14 +36,12 @@ def test_a_stray_closing_mark_is_dropped() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["<think>", "</think>", "x", "<", "think>", "/", "\n"]), max_size=12),
+    st.lists(st.sampled_from(["<think>", "</think>", "x", "<", "<thin", "/", "\n"]), max_size=12),
     st.integers(1, 5),
     st.booleans(),
 )
 def test_pieces_make_no_difference_and_no_mark_leaks(parts: list[str], size: int, inside: bool) -> None:
     text = "".join(parts)
-    # halves of a mark around another one make a new one when that is taken out, which no model writes
-    assume(not re.search("</?think>", re.sub("</?think>", "", text)))
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
 
     shown, reasoning = run(pieces, begins_inside=inside)
