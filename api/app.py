@@ -15,7 +15,7 @@ from api.auth import ApiKeyGate
 from api.errors import install_error_handlers
 from api.middleware import BodyLimit, RequestContext
 from api.periodic import PeriodicThread
-from api.routes import answers, collections, documents, faults, health, jobs, openai, search
+from api.routes import answers, collections, documents, faults, health, jobs, openai, receipts, search
 from api.services import Readiness, Services
 from kb.errors import BackendError
 from kb.knowledge import KnowledgeBase
@@ -23,6 +23,7 @@ from kb.knowledge import KnowledgeBase
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Largest body of a request that is not an upload."""
 
+_PURGE_INTERVAL_S = 3600.0
 _ROUTE_THREADS = 100
 _DESCRIPTION = (
     "Offline knowledge base: manuals in, cited answers out. Every failure has the shape `ErrorOut` "
@@ -58,6 +59,7 @@ def create_app(
     )
     tasks = (
         PeriodicThread("sweep", _Sweep(knowledge), interval_s=sweep_interval_s),
+        PeriodicThread("purge", knowledge.receipts.purge, interval_s=_PURGE_INTERVAL_S),
         PeriodicThread("warm-up", _WarmUp(knowledge), interval_s=30.0),
     )
 
@@ -83,7 +85,7 @@ def create_app(
     app.state.services = services
     knowledge.metrics.watch_catalog(knowledge.catalog)
     install_error_handlers(app)
-    for module in (collections, documents, jobs, search, faults, answers, openai, health, docs):
+    for module in (collections, documents, jobs, search, faults, answers, receipts, openai, health, docs):
         app.include_router(module.router)
     # the last one added is the outermost
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)

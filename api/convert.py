@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from kb.receipts import Replay
 from kb.schemas import (
     AnswerOut,
     AttemptOut,
@@ -24,7 +25,9 @@ from kb.schemas import (
     PageQualityOut,
     PassageOut,
     ProblemOut,
+    ReceiptOut,
     RefusalOut,
+    ReplayOut,
     SpanOut,
     TableOut,
     UsageOut,
@@ -42,6 +45,7 @@ from kb.types import (
     Page,
     Passage,
     Problem,
+    Receipt,
     Refusal,
 )
 
@@ -207,6 +211,7 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
     return AnswerOut(
         id=answer.id,
         question=answer.question,
+        query=answer.query or answer.question,
         collection=collection,
         answer=answer.text,
         refused=answer.refused,
@@ -221,6 +226,16 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
         finish_reason=answer.finish_reason,
         usage=build_usage(answer),
     )
+
+
+def build_receipt(receipt: Receipt) -> ReceiptOut:
+    """Return what an answer was made from."""
+    return _copy(ReceiptOut, receipt)
+
+
+def build_replay(replay: Replay) -> ReplayOut:
+    """Return two receipts and what differs."""
+    return _copy(ReplayOut, replay)
 
 
 def _build_refusal(refusal: Refusal) -> RefusalOut:

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kb.errors import (
+    AnswerNotFoundError,
     BackendError,
     CallerError,
     CodeUnknownError,
@@ -75,6 +76,7 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
     DocumentNotFoundError: HTTPStatus.NOT_FOUND,
     PageNotFoundError: HTTPStatus.NOT_FOUND,
     CodeUnknownError: HTTPStatus.NOT_FOUND,
+    AnswerNotFoundError: HTTPStatus.NOT_FOUND,
     JobNotFoundError: HTTPStatus.NOT_FOUND,
     JobStateError: HTTPStatus.CONFLICT,
     InvalidNameError: HTTPStatus.BAD_REQUEST,

@@ -32,8 +32,11 @@ from kb.schemas import (
     JobOut,
     JobsOut,
     LiveOut,
+    MessageIn,
     PageOut,
     ReadyOut,
+    ReceiptOut,
+    ReplayOut,
     SearchIn,
     SearchMode,
     SearchOut,
@@ -301,6 +304,7 @@ class KbClient:
         max_tokens: int | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        history: Sequence[MessageIn] = (),
     ) -> AnswerOut:
         """Return the whole answer."""
         body = _build(
@@ -311,6 +315,7 @@ class KbClient:
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            history=list(history),
         )
         return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
 
@@ -323,6 +328,7 @@ class KbClient:
         max_tokens: int | None = None,
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
+        history: Sequence[MessageIn] = (),
     ) -> Iterator[AskEvent]:
         """Yield the answer's text as it is written, then exactly one `AskFinished`."""
         body = _build(
@@ -333,6 +339,7 @@ class KbClient:
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            history=list(history),
             stream=True,
         )
         with self._translating():
@@ -351,6 +358,20 @@ class KbClient:
                 yield from self._read_answer(reply)
             finally:
                 reply.close()
+
+    def get_receipt(self, answer_id: str) -> ReceiptOut:
+        """Return what an answer was made from."""
+        return self._call("GET", f"/v1/answers/{quote(answer_id, safe='')}", ReceiptOut)
+
+    def delete_receipt(self, answer_id: str) -> None:
+        """Delete what is kept of an answer."""
+        self._send("DELETE", f"/v1/answers/{quote(answer_id, safe='')}")
+
+    def replay(self, answer_id: str) -> ReplayOut:
+        """Ask the same again; return what differs."""
+        return self._call(
+            "POST", f"/v1/answers/{quote(answer_id, safe='')}/replay", ReplayOut, timeout_s=_SLOW_S
+        )
 
     def _read_answer(self, reply: httpx.Response) -> Iterator[AskEvent]:
         for event, data in iter_server_sent_events(reply.iter_lines()):

@@ -7,6 +7,7 @@ KbError
 │   ├── DocumentNotFoundError
 │   ├── PageNotFoundError
 │   ├── CodeUnknownError
+│   ├── AnswerNotFoundError
 │   ├── JobNotFoundError
 │   ├── JobStateError
 │   ├── InvalidNameError
@@ -82,6 +83,20 @@ class CollectionNotFoundError(CallerError):
             next_step="List the collections with `kb collections list`, or create it.",
         )
         self.name = name
+
+
+class AnswerNotFoundError(CallerError):
+    """No receipt of an answer has this id."""
+
+    code = "answer_not_found"
+
+    def __init__(self, answer_id: str) -> None:
+        super().__init__(
+            f"no receipt is kept of an answer {answer_id!r}",
+            next_step="Check the id. Receipts are deleted after KB_RECEIPT_DAYS, and none is kept if "
+            "KB_RECEIPTS is off.",
+        )
+        self.answer_id = answer_id
 
 
 class CollectionExistsError(CallerError):

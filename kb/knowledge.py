@@ -18,6 +18,7 @@ from kb.logs import describe_exception
 from kb.metrics import Metrics
 from kb.ports import Catalog, Embedder, Generator, IngestQueue, LexicalIndex, SourceFiles, VectorStore
 from kb.presets import DEFAULT_PRESET, PresetName
+from kb.receipts import ReceiptBook
 from kb.retrieval import IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, Message, Sampling
 
@@ -109,6 +110,7 @@ class KnowledgeBase:
     faults: FaultFinder
     library: Library
     generator: Generator
+    receipts: ReceiptBook
     metrics: Metrics = field(default_factory=Metrics)
     warm_up_state: WarmUp = field(default_factory=WarmUp)
 

@@ -130,4 +130,5 @@ def _read(row: Row) -> Collection:
         dimension=row["dimension"],
         document_count=row["document_count"],
         chunk_count=row["chunk_count"],
+        generation=row["last_generation"],
     )

@@ -11,10 +11,12 @@ from kb.cli.session import CollectionOption, JsonOption, get_session
 from kb.presets import DEFAULT_PRESET, PresetName
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from kb.client import KbClient
-    from kb.schemas import AnswerOut
+    from kb.schemas import AnswerOut, MessageIn
 
 _QUOTE_LINES = 5
 
@@ -27,6 +29,7 @@ _LABELS = {
         "code_unknown": "this code stands in no document",
         "below_threshold": "no passage is close enough to the question",
         "not_stated": "the passages found do not state it",
+        "query": "Searched for",
         "unsupported": "the draft was not supported by the passages",
     },
     "zh": {
@@ -37,6 +40,7 @@ _LABELS = {
         "code_unknown": "任何文档中都没有这个代码",
         "below_threshold": "没有与问题足够接近的段落",
         "not_stated": "找到的段落没有说明这一点",
+        "query": "检索问题",
         "unsupported": "草拟的回答没有得到段落的支持",
     },
 }
@@ -54,6 +58,12 @@ def ask(
         int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
     ] = None,
     preset: Annotated[PresetName, typer.Option("--preset", help="Kind of task.")] = DEFAULT_PRESET,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after", metavar="QUESTION", help="An earlier question that this one follows; repeatable."
+        ),
+    ] = None,
     think: Annotated[
         bool, typer.Option("--think", help="Let the model think before it answers, if it can.")
     ] = False,
@@ -65,6 +75,7 @@ def ask(
     field `refused` is true.
     """
     from kb.cli.output import get_console, print_json
+    from kb.schemas import MessageIn
 
     options: dict[str, Any] = {
         "collection": collection,
@@ -72,6 +83,7 @@ def ask(
         "max_tokens": max_tokens,
         "preset": preset,
         "think": think,
+        "history": [MessageIn(role="user", content=earlier) for earlier in after or ()],
     }
     with get_session(ctx).open_client() as client:
         if as_json:
@@ -90,6 +102,7 @@ def print_answer(
     max_tokens: int | None = None,
     preset: PresetName = DEFAULT_PRESET,
     think: bool = False,
+    history: Sequence[MessageIn] = (),
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -108,6 +121,7 @@ def print_answer(
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            history=history,
         ):
             waiting.stop()
             if isinstance(event, AskDelta):
@@ -154,7 +168,9 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:
         console.print(f"[yellow]![/] {escape(notice)}", highlight=False)
-    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s)]
+    if answer.query and answer.query != answer.question:
+        console.print(f"[dim]{labels['query']}: {escape(answer.query)}[/]", highlight=False)
+    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s), answer.id]
     if answer.finish_reason == "length":
         made.append("cut at the token limit")
     console.print(f"[dim]{escape(' · '.join(part for part in made if part))}[/]", highlight=False)

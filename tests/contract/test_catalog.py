@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.errors import (
+    AnswerNotFoundError,
     CollectionExistsError,
     CollectionNotFoundError,
     DocumentNotFoundError,
@@ -45,6 +47,7 @@ from kb.types import (
     TextSource,
 )
 from tests.servers import fresh_database
+from tests.unit.kb.stand_ins import make_receipt
 
 NOW = datetime(2026, 3, 1, 8, 30, 15, 123456, tzinfo=UTC)
 LEASE_S = 60.0
@@ -1415,3 +1418,34 @@ def test_an_open_catalog_may_be_used_on_both_sides_of_a_fork(
 
 def test_ping_names_the_database_and_its_schema(catalog: Catalog) -> None:
     assert "schema 0002" in catalog.ping()
+
+
+# -- receipts
+def test_a_receipt_comes_back_as_it_was_saved(catalog: Catalog, collection: Collection) -> None:
+    receipt = make_receipt(collection)
+
+    catalog.save_receipt(receipt)
+    catalog.save_receipt(replace(receipt, text="other"))
+
+    found = catalog.get_receipt("ans_1")
+    assert replace(found, citations=()) == replace(receipt, citations=())
+    assert found.citations[0].quote.startswith("补充氮气")
+
+
+def test_receipts_are_deleted_one_by_one_by_age_and_with_their_collection(
+    catalog: Catalog, collection: Collection
+) -> None:
+    for number, seconds in enumerate((0, 10, 20, 30)):
+        catalog.save_receipt(make_receipt(collection, answer_id=f"ans_{number}", now=after(seconds)))
+
+    assert catalog.delete_receipts(before=after(10)) == 1
+    catalog.delete_receipt("ans_1")
+    for missing in ("ans_0", "ans_1"):
+        with pytest.raises(AnswerNotFoundError):
+            catalog.get_receipt(missing)
+    with pytest.raises(AnswerNotFoundError):
+        catalog.delete_receipt("ans_1")
+    assert catalog.get_receipt("ans_2").created_at == after(20)
+    catalog.delete_collection(collection.id)
+    with pytest.raises(AnswerNotFoundError):
+        catalog.get_receipt("ans_2")

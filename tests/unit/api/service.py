@@ -17,6 +17,7 @@ from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
 from kb.presets import DEFAULT_PRESET, PresetName
+from kb.receipts import ReceiptBook
 from kb.retrieval import IndexName, PassageRetriever, Retrieval
 from kb.types import (
     Answer,
@@ -221,6 +222,11 @@ class Service:
     generator: FakeGenerator = field(default_factory=FakeGenerator)
     clock: Clock = field(default_factory=Clock)
     max_upload_bytes: int = 3_000_000
+    receipts_enabled: bool = True
+
+    @property
+    def receipts(self) -> ReceiptBook:
+        return ReceiptBook(self.catalog, enabled=self.receipts_enabled, keep_days=30, clock=self.clock)
 
     def build_knowledge(self) -> KnowledgeBase:
         library = Library(
@@ -251,6 +257,7 @@ class Service:
             ),
             library=library,
             generator=self.generator,
+            receipts=self.receipts,
         )
 
     def build_app(
