@@ -28,6 +28,7 @@ from api.routes import (
     jobs,
     keys,
     openai,
+    receipts,
     search,
 )
 from api.services import Readiness, Services
@@ -38,6 +39,7 @@ from kb.knowledge import KnowledgeBase
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Largest body of a request that is not an upload."""
 
+_PURGE_INTERVAL_S = 3600.0
 _ROUTE_THREADS = 100
 _DESCRIPTION = (
     "Offline knowledge base: manuals in, cited answers out. Every failure has the shape `ErrorOut` "
@@ -72,6 +74,7 @@ def create_app(
     )
     tasks = (
         PeriodicThread("sweep", _Sweep(knowledge), interval_s=sweep_interval_s),
+        PeriodicThread("purge", knowledge.receipts.purge, interval_s=_PURGE_INTERVAL_S),
         PeriodicThread("warm-up", _WarmUp(knowledge), interval_s=30.0),
     )
 
@@ -105,6 +108,7 @@ def create_app(
         search,
         faults,
         answers,
+        receipts,
         openai,
         embeddings,
         dify,

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from kb.access import ApiKey, AuditEvent
 from kb.calibration import list_changes
 from kb.explaining import Explanation
+from kb.receipts import Replay
 from kb.schemas import (
     AnswerOut,
     AttemptOut,
@@ -33,7 +34,9 @@ from kb.schemas import (
     PageQualityOut,
     PassageOut,
     ProblemOut,
+    ReceiptOut,
     RefusalOut,
+    ReplayOut,
     ScopeIn,
     SpanOut,
     TableOut,
@@ -54,6 +57,7 @@ from kb.types import (
     Page,
     Passage,
     Problem,
+    Receipt,
     Refusal,
     Scope,
 )
@@ -221,6 +225,7 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
     return AnswerOut(
         id=answer.id,
         question=answer.question,
+        query=answer.query or answer.question,
         collection=collection,
         answer=answer.text,
         refused=answer.refused,
@@ -235,6 +240,16 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
         finish_reason=answer.finish_reason,
         usage=build_usage(answer),
     )
+
+
+def build_receipt(receipt: Receipt) -> ReceiptOut:
+    """Return what an answer was made from."""
+    return _copy(ReceiptOut, receipt)
+
+
+def build_replay(replay: Replay) -> ReplayOut:
+    """Return two receipts and what differs."""
+    return _copy(ReplayOut, replay)
 
 
 def _build_refusal(refusal: Refusal) -> RefusalOut:

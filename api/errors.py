@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from kb.errors import (
     AccessDeniedError,
+    AnswerNotFoundError,
     BackendError,
     CallerError,
     CodeUnknownError,
@@ -82,6 +83,7 @@ STATUSES: Final[dict[type[KbError], HTTPStatus]] = {
     CodeUnknownError: HTTPStatus.NOT_FOUND,
     NothingInScopeError: HTTPStatus.NOT_FOUND,
     NotCalibratedError: HTTPStatus.NOT_FOUND,
+    AnswerNotFoundError: HTTPStatus.NOT_FOUND,
     JobNotFoundError: HTTPStatus.NOT_FOUND,
     JobStateError: HTTPStatus.CONFLICT,
     InvalidNameError: HTTPStatus.BAD_REQUEST,

@@ -15,7 +15,7 @@ _log = structlog.get_logger("api.periodic")
 class PeriodicThread:
     """Calls `action` at once and then every `interval_s`; an error is logged once until it is over."""
 
-    def __init__(self, name: str, action: Callable[[], None], *, interval_s: float) -> None:
+    def __init__(self, name: str, action: Callable[[], object], *, interval_s: float) -> None:
         self._name = name
         self._action = action
         self._interval_s = interval_s

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from kb.citations import CitationChecker
+from kb.completion import QuestionCompleter
 from kb.conflicts import ConflictFinder
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
@@ -16,7 +19,8 @@ from kb.found import find_languages
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.presets import DEFAULT_PRESET, PresetName, get_sampling
-from kb.prompt import build_prompt
+from kb.prompt import Prompt, build_prompt
+from kb.receipts import ReceiptBook, hash_messages, mark_passages
 from kb.relevance import Relevance
 from kb.retrieval import ANY, PassageRetriever, Retrieval
 from kb.revisions import prefer_newest
@@ -36,6 +40,7 @@ from kb.types import (
     GenerationRequest,
     Message,
     Passage,
+    Receipt,
     Refusal,
     RefusalReason,
     Sampling,
@@ -88,6 +93,64 @@ class _Draft:
         return AnswerDelta(piece)
 
 
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What a receipt says beside the answer itself."""
+
+    collection: Collection
+    history: tuple[Message, ...]
+    system: str
+    top_k: int
+    preset: PresetName
+    think: bool
+    sampling: Sampling
+    found: Retrieval
+    started: float
+    retrieval_ms: float
+    prompt: Prompt | None = None
+
+    def build_receipt(
+        self,
+        answer: Answer,
+        *,
+        now: datetime,
+        threshold: float,
+        model_fingerprint: str,
+        timings_ms: Mapping[str, float],
+    ) -> Receipt:
+        """Return the receipt of the finished answer."""
+        prompt = self.prompt
+        return Receipt(
+            id=answer.id,
+            collection_id=self.collection.id,
+            collection=self.collection.name,
+            created_at=now,
+            question=answer.question,
+            query=answer.query,
+            language=answer.language,
+            history=self.history,
+            system=self.system,
+            top_k=self.top_k,
+            preset=self.preset,
+            think=self.think,
+            sampling=self.sampling,
+            retrieved=mark_passages(self.found.passages),
+            prompt_chunks=tuple(passage.chunk.id for passage in prompt.passages) if prompt else (),
+            prompt_sha256=hash_messages(prompt.messages) if prompt else "",
+            evidence=self.found.evidence,
+            evidence_threshold=threshold,
+            index_fingerprint=self.collection.fingerprint,
+            index_generation=self.collection.generation,
+            model=answer.model,
+            model_fingerprint=model_fingerprint,
+            mode=answer.mode,
+            text=answer.text,
+            refusal=answer.refusal.reason.value if answer.refusal else None,
+            citations=answer.citations,
+            timings_ms=timings_ms,
+        )
+
+
 class Answerer:
     """Question to cited answer. May be used from several threads at once."""
 
@@ -101,7 +164,10 @@ class Answerer:
         context_tokens: int,
         answer_tokens: int,
         top_k: int,
+        receipts: ReceiptBook | None = None,
+        fingerprint_model: Callable[[], str] = str,
     ) -> None:
+        """`fingerprint_model` names the files of the generator's model, for receipts."""
         self._retriever = retriever
         self._generator = generator
         self._fallback = fallback
@@ -109,6 +175,9 @@ class Answerer:
         self._context_tokens = context_tokens
         self._answer_tokens = answer_tokens
         self._top_k = top_k
+        self._receipts = receipts
+        self._fingerprint_model = fingerprint_model
+        self._completer = QuestionCompleter(generator=generator, counter=counter)
 
     def answer(
         self,
@@ -156,31 +225,51 @@ class Answerer:
         the indexes is raised here. The iterator raises `GeneratorUnavailableError` only after text was
         emitted, or when there is no fallback. Closing the iterator stops the generator.
         """
+        started = time.perf_counter()
         language = detect_language(question)
         context_tokens = self._get_context_tokens()
         sampling = sampling or get_sampling(preset, max_tokens=self._answer_tokens)
-        max_tokens = sampling.max_tokens + (_THINKING_TOKENS if think else 0)
-        sampling = replace(sampling, max_tokens=min(max_tokens, context_tokens // 2))
         if sampling.seed is None and sampling.temperature > 0:
             # streaming or not, the same question gets the same answer where the runtime keeps to a seed
             sampling = replace(sampling, seed=zlib.crc32(question.encode()))
-        budget = TokenBudget(context_tokens=context_tokens, answer_tokens=sampling.max_tokens)
+        max_tokens = sampling.max_tokens + (_THINKING_TOKENS if think else 0)
+        limited = replace(sampling, max_tokens=min(max_tokens, context_tokens // 2))
+        budget = TokenBudget(context_tokens=context_tokens, answer_tokens=limited.max_tokens)
         question_tokens = self._counter.count_text(question)
         if question_tokens > budget.prompt_tokens:
             raise QuestionTooLongError(tokens=question_tokens, limit_tokens=budget.prompt_tokens)
-        found = self._retriever.retrieve(collection, question, top_k=top_k or self._top_k, scope=scope)
+        query = self._completer.complete(question, history)
+        begun = time.perf_counter()
+        found = self._retriever.retrieve(collection, query, top_k=top_k or self._top_k, scope=scope)
+        log = _Log(
+            collection=collection,
+            history=tuple(history),
+            system=system,
+            top_k=top_k or self._top_k,
+            preset=preset,
+            think=think,
+            sampling=sampling,
+            found=found,
+            started=started,
+            retrieval_ms=_measure_ms(begun),
+        )
         blank = Answer(
-            id=f"ans_{secrets.token_hex(8)}", question=question, text="", mode="refused", language=language
+            id=f"ans_{secrets.token_hex(8)}",
+            question=question,
+            query=query,
+            text="",
+            mode="refused",
+            language=language,
         )
         reason = self._find_refusal(found)
         if reason is not None:
-            return iter(_refuse(blank, reason, found=found))
-        focused, superseded = prefer_newest(_focus(found), question=question)
+            return self._record(iter(_refuse(blank, reason, found=found)), log)
+        focused, superseded = prefer_newest(_focus(found), question=query)
         notices = tuple(
             get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
         )
         prompt = build_prompt(
-            question,
+            query,
             focused,
             language=language,
             budget=budget,
@@ -191,17 +280,48 @@ class Answerer:
         )
         request = GenerationRequest(
             messages=prompt.messages,
-            question=question,
+            question=query,
             passages=prompt.passages,
             language=language,
-            sampling=sampling,
+            sampling=limited,
             codes=found.codes,
             think=think,
         )
         # quotes cost no tokens, so they may come from what the prompt had no room for
         quotable = replace(request, passages=tuple(focused))
         blank = replace(blank, passages=prompt.passages, notices=notices)
-        return self._write(blank, request, quotable, found=found)
+        log = replace(log, prompt=prompt)
+        return self._record(self._write(blank, request, quotable, found=found), log)
+
+    def _record(self, events: Iterator[AnswerEvent], log: _Log) -> Iterator[AnswerEvent]:
+        """Pass the events on; keep the receipt before the last one, which tells its id."""
+        if self._receipts is None:
+            return events
+        return self._iter_recorded(events, log, self._receipts)
+
+    def _iter_recorded(
+        self, events: Iterator[AnswerEvent], log: _Log, receipts: ReceiptBook
+    ) -> Iterator[AnswerEvent]:
+        timings = {"retrieval": log.retrieval_ms}
+        try:
+            for event in events:
+                if isinstance(event, AnswerFinished):
+                    timings["total"] = _measure_ms(log.started)
+                    model = self._fingerprint_model() if event.answer.mode == "generated" else ""
+                    receipts.keep(
+                        log.build_receipt(
+                            event.answer,
+                            now=receipts.now(),
+                            threshold=log.found.threshold,
+                            model_fingerprint=model,
+                            timings_ms=timings,
+                        )
+                    )
+                else:
+                    timings.setdefault("first_text", _measure_ms(log.started))
+                yield event
+        finally:
+            _close(events)
 
     def list_read(self, question: str, found: Retrieval) -> tuple[Passage, ...]:
         """Return the passages that the model would read for a question; none if it would not be asked."""
@@ -267,7 +387,7 @@ class Answerer:
             reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED
             yield from _refuse(blank, reason, found=found, draft=draft)
             return
-        if asks_what_to_do(blank.question):
+        if asks_what_to_do(blank.query):
             yield from _add_precautions(draft)
         conflict = _find_conflict(draft, quotable)
         if conflict:
@@ -395,7 +515,11 @@ def _make_checker(request: GenerationRequest) -> CitationChecker:
     return CitationChecker(request.passages, question=request.question, codes=request.codes)
 
 
-def _close(events: Iterator[GenerationEvent]) -> None:
+def _measure_ms(started: float) -> float:
+    return round((time.perf_counter() - started) * 1000, 1)
+
+
+def _close(events: Iterator[GenerationEvent] | Iterator[AnswerEvent]) -> None:
     close = getattr(events, "close", None)
     if close is not None:
         close()

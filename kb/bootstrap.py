@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,9 @@ from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.measured import MeasuredGenerator, MeasuredRetriever
 from kb.metrics import Metrics
+from kb.model_files import fingerprint_file
 from kb.ports import AttachmentLimits, Embedder, Generator, PromptCounter, Reranker
+from kb.receipts import ReceiptBook
 from kb.retrieval import Retriever
 from kb.types import IndexParts
 
@@ -78,6 +80,7 @@ def build(
         ),
         metrics=metrics,
     )
+    receipts = ReceiptBook(catalog, enabled=settings.receipts, keep_days=settings.receipt_days, clock=now_utc)
     answerer = Answerer(
         retriever=retriever,
         generator=generator,
@@ -86,6 +89,8 @@ def build(
         context_tokens=_context_tokens(settings),
         answer_tokens=settings.answer_tokens,
         top_k=settings.top_k,
+        receipts=receipts if settings.receipts else None,
+        fingerprint_model=build_model_fingerprint(settings),
     )
     faults = FaultFinder(
         retriever=retriever,
@@ -120,6 +125,7 @@ def build(
         audit=access,
         clock=now_utc,
         get_index_parts=get_index_parts,
+        receipts=receipts,
         metrics=metrics,
     )
 
@@ -274,6 +280,14 @@ def build_prompt_counter(settings: Settings, *, mode: str) -> PromptCounter:
             next_step="Set KB_GENERATOR_TOKENIZER_PATH to the folder of the model that the runtime serves.",
         )
     return HfPromptCounter(path=path, template_options=THINKING_OFF)
+
+
+def build_model_fingerprint(settings: Settings) -> Callable[[], str]:
+    """Return what names the files of the generator's model; a runtime elsewhere tells only its name."""
+    path = _local_generator_path(settings) / "model.bin"
+    if resolve_generator(settings) == "local" and path.is_file():
+        return partial(fingerprint_file, path)
+    return partial(str, settings.generator_model or settings.generator_url or "")
 
 
 def _local_generator_path(settings: Settings) -> Path:

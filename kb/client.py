@@ -42,9 +42,12 @@ from kb.schemas import (
     KeyOut,
     KeysOut,
     LiveOut,
+    MessageIn,
     NewKeyOut,
     PageOut,
     ReadyOut,
+    ReceiptOut,
+    ReplayOut,
     RotateKeyIn,
     ScopeIn,
     SearchIn,
@@ -388,6 +391,7 @@ class KbClient:
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
         scope: ScopeIn | None = None,
+        history: Sequence[MessageIn] = (),
     ) -> AnswerOut:
         """Return the whole answer."""
         body = _build(
@@ -399,6 +403,7 @@ class KbClient:
             preset=preset,
             think=think,
             scope=scope or ScopeIn(),
+            history=list(history),
         )
         return self._call("POST", "/v1/ask", AnswerOut, body=body, timeout_s=_SLOW_S)
 
@@ -412,6 +417,7 @@ class KbClient:
         preset: PresetName = DEFAULT_PRESET,
         think: bool = False,
         scope: ScopeIn | None = None,
+        history: Sequence[MessageIn] = (),
     ) -> Iterator[AskEvent]:
         """Yield the answer's text as it is written, then exactly one `AskFinished`."""
         body = _build(
@@ -422,6 +428,7 @@ class KbClient:
             max_tokens=max_tokens,
             preset=preset,
             think=think,
+            history=list(history),
             stream=True,
             scope=scope or ScopeIn(),
         )
@@ -441,6 +448,20 @@ class KbClient:
                 yield from self._read_answer(reply)
             finally:
                 reply.close()
+
+    def get_receipt(self, answer_id: str) -> ReceiptOut:
+        """Return what an answer was made from."""
+        return self._call("GET", f"/v1/answers/{quote(answer_id, safe='')}", ReceiptOut)
+
+    def delete_receipt(self, answer_id: str) -> None:
+        """Delete what is kept of an answer."""
+        self._send("DELETE", f"/v1/answers/{quote(answer_id, safe='')}")
+
+    def replay(self, answer_id: str) -> ReplayOut:
+        """Ask the same again; return what differs."""
+        return self._call(
+            "POST", f"/v1/answers/{quote(answer_id, safe='')}/replay", ReplayOut, timeout_s=_SLOW_S
+        )
 
     def _read_answer(self, reply: httpx.Response) -> Iterator[AskEvent]:
         for event, data in iter_server_sent_events(reply.iter_lines()):

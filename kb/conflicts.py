@@ -13,7 +13,7 @@ from kb.facts import asks_number, asks_what_to_do, iter_numbers, list_numbered
 from kb.language import is_cjk
 from kb.relevance import Relevance
 from kb.units import Unit
-from kb.words import get_terms, squeeze
+from kb.words import get_terms, is_stop_word, squeeze
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[A-Za-zÀ-ɏ]+|[^\W\d_]")
 _MONTHS = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -31,8 +31,11 @@ _LEAST_CONTEXT = 4
 _MOST_VALUE_TOKENS = 10
 _MOST_ADDED = 2
 _LEAST_RELEVANCE = 0.35
+_LEAST_RELEVANCE_UNSAID = 0.5
+"""The same, as a share of the best, for what the answer doesn't say."""
 _AS_RELEVANT = 0.5
 _SAME_WORDS = 0.4
+_INSIDE_NAMES = frozenset({"of", "the", "and", "for", "de", "in"})
 _NEGATIONS = frozenset("不未无非没禁勿") | {"not", "no", "never", "without"}
 
 
@@ -77,7 +80,8 @@ class ConflictFinder:
         told = squeeze(said)
         least = _LEAST_RELEVANCE * self._relevance.best
         scores = {id(unit): self._relevance.score(unit) for unit in (*self._units, *stated)}
-        relevant = [unit for unit in self._units if scores[id(unit)] >= least > 0]
+        unsaid = _LEAST_RELEVANCE_UNSAID * self._relevance.best
+        relevant = [unit for unit in self._units if scores[id(unit)] >= unsaid > 0]
         for unit in stated:
             if scores[id(unit)] >= least > 0:
                 statements = self._list_statements(unit, told=told)
@@ -153,6 +157,8 @@ class ConflictFinder:
         if len(pairs) != 1:
             return None
         value, rival = next(iter(pairs.values()))
+        if not (_is_value(value) and _is_value(rival)) or squeeze(value) == squeeze(rival):
+            return None
         numeric = any(map(str.isdigit, value)) and any(map(str.isdigit, rival))
         fits = numeric if self._asks_number else numeric or self._asks_fact
         return (value, rival) if fits else None
@@ -206,6 +212,13 @@ def _holds_number(tokens: Sequence[_Token]) -> bool:
 
 def _begin_with_number(before: Sequence[_Token], after: Sequence[_Token]) -> bool:
     return before[0].text[0].isdigit() and after[0].text[0].isdigit()
+
+
+def _is_value(words: str) -> bool:
+    """Return whether the words name something: sentences worded differently differ in verbs, too."""
+    return not any(
+        word not in _INSIDE_NAMES and is_stop_word(word) for word in map(str.casefold, words.split())
+    )
 
 
 def _show(text: str, tokens: Sequence[_Token]) -> str:

@@ -9,6 +9,7 @@ KbError
 │   ├── CodeUnknownError
 │   ├── NothingInScopeError
 │   ├── NotCalibratedError
+│   ├── AnswerNotFoundError
 │   ├── JobNotFoundError
 │   ├── JobStateError
 │   ├── InvalidNameError
@@ -115,6 +116,20 @@ class NothingInScopeError(CallerError):
             next_step="Check names, tags and dates against `kb documents list`.",
         )
         self.collection = collection
+
+
+class AnswerNotFoundError(CallerError):
+    """No receipt of an answer has this id."""
+
+    code = "answer_not_found"
+
+    def __init__(self, answer_id: str) -> None:
+        super().__init__(
+            f"no receipt is kept of an answer {answer_id!r}",
+            next_step="Check the id. Receipts are deleted after KB_RECEIPT_DAYS, and none is kept if "
+            "KB_RECEIPTS is off.",
+        )
+        self.answer_id = answer_id
 
 
 class CollectionExistsError(CallerError):

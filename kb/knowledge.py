@@ -30,6 +30,7 @@ from kb.ports import (
     VectorStore,
 )
 from kb.presets import DEFAULT_PRESET, PresetName
+from kb.receipts import ReceiptBook
 from kb.retrieval import ANY, IndexRetriever
 from kb.types import Answer, AnswerEvent, Collection, DependencyStatus, IndexParts, Message, Sampling, Scope
 
@@ -128,6 +129,7 @@ class KnowledgeBase:
     audit: AuditLog
     clock: Callable[[], datetime]
     get_index_parts: Callable[[], IndexParts]
+    receipts: ReceiptBook
     metrics: Metrics = field(default_factory=Metrics)
     warm_up_state: WarmUp = field(default_factory=WarmUp)
 

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,25 @@ def hash_file(path: Path, *, progress: ByteProgress | None = None) -> str:
             if progress:
                 progress(done, total)
     return digest.hexdigest()
+
+
+def fingerprint_file(path: Path) -> str:
+    """Return what tells two big files apart without reading them whole: their size and both ends, hashed.
+
+    The file is read again only after its size or time of change differs.
+    """
+    state = path.stat()
+    return _fingerprint(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _fingerprint(path: Path, size_bytes: int, _mtime_ns: int) -> str:
+    digest = hashlib.sha256(str(size_bytes).encode())
+    with path.open("rb") as stream:
+        digest.update(stream.read(_PIECE_BYTES))
+        stream.seek(max(0, size_bytes - _PIECE_BYTES))
+        digest.update(stream.read(_PIECE_BYTES))
+    return f"{path.name}:{size_bytes}:{digest.hexdigest()[:16]}"
 
 
 def hash_folder(folder: Path, names: Sequence[str], *, cache_name: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ from kb.types import (
     Page,
     ParsedDocument,
     Problem,
+    Receipt,
     Registration,
     Scope,
     ScoredId,
@@ -494,7 +495,27 @@ class AuditLog(Protocol):
         ...
 
 
-class Catalog(Protocol):
+class ReceiptStore(Protocol):
+    """Remembers what answers were made from; raises `CatalogUnavailableError`."""
+
+    def save_receipt(self, receipt: Receipt) -> None:
+        """Keep the receipt; saving it twice is harmless. It goes with its collection."""
+        ...
+
+    def get_receipt(self, answer_id: str) -> Receipt:
+        """Raises `AnswerNotFoundError`."""
+        ...
+
+    def delete_receipt(self, answer_id: str) -> None:
+        """Raises `AnswerNotFoundError`."""
+        ...
+
+    def delete_receipts(self, *, before: datetime) -> int:
+        """Delete those written before that time; return how many."""
+        ...
+
+
+class Catalog(ReceiptStore, Protocol):
     """The truth about collections, documents, pages, chunks, jobs and attempts.
 
     Every method is one transaction; raises `CatalogUnavailableError`. A document's states follow

@@ -554,6 +554,9 @@ class AnswerOut(_Wire):
 
     id: str
     question: str
+    query: str = Field(
+        default="", description="The question as it was searched for: completed from the history."
+    )
     collection: str
     answer: str
     refused: bool
@@ -570,6 +573,85 @@ class AnswerOut(_Wire):
     model: str
     finish_reason: str
     usage: UsageOut
+
+
+class PassageMarkOut(_Wire):
+    """What identifies a passage later; `sha256` is that of its indexed text."""
+
+    chunk_id: str
+    sha256: str
+    document_id: str
+    document_name: str
+    generation: int
+    page_number: int
+    score: float
+
+
+class SamplingOut(_Wire):
+    """How tokens were drawn."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    repetition_penalty: float
+    stop: list[str]
+    seed: int | None
+
+
+class TurnOut(_Wire):
+    """An earlier turn of the conversation."""
+
+    role: str
+    content: str
+
+
+class ReceiptOut(_Wire):
+    """What an answer was made from; its id is the answer's."""
+
+    id: str
+    collection: str
+    created_at: datetime
+    question: str
+    query: str = Field(description="The question as it was searched for.")
+    language: str
+    history: list[TurnOut]
+    system: str
+    top_k: int
+    preset: str
+    think: bool
+    sampling: SamplingOut
+    retrieved: list[PassageMarkOut] = Field(description="What was found, best first.")
+    prompt_chunks: list[str] = Field(description="Ids of the chunks that stood in the prompt.")
+    prompt_sha256: str = Field(description="Empty if there was no prompt.")
+    evidence: float
+    evidence_threshold: float
+    index_fingerprint: str
+    index_generation: int = Field(description="Counts the changes of the collection's documents.")
+    model: str
+    model_fingerprint: str
+    mode: str
+    text: str
+    refusal: str | None
+    citations: list[CitationOut]
+    timings_ms: dict[str, float]
+
+
+class ReplayOut(_Wire):
+    """The same question asked again: both receipts, and what differs."""
+
+    before: ReceiptOut
+    after: ReceiptOut
+    added: list[str] = Field(description="Chunks that are found only now.")
+    removed: list[str] = Field(description="Chunks that are found no more.")
+    changed: list[str] = Field(description="Chunks whose text changed.")
+    reordered: bool
+    differences: list[str] = Field(description="Fields of the receipts that differ.")
+
+
+class PurgedOut(_Wire):
+    """How many receipts were deleted."""
+
+    deleted: int
 
 
 class DependencyOut(_Wire):
@@ -683,6 +765,8 @@ class ChatCompletionOut(_Wire):
     mode: str
     notices: list[str]
     conflict: list[ConflictingValueOut] = Field(default_factory=list)
+    answer_id: str = Field(default="", description="Id under which `GET /v1/answers/{id}` tells more.")
+    query: str = ""
 
 
 class KeyIn(_Wire):

@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         description="Tokens for prompt and answer; default 1600 for the local model, else the "
         "runtime's limit, at most 8192.",
     )
+    receipts: bool = Field(
+        True,
+        description="Keep what each answer was made from, its question and text included, in the catalog.",
+    )
+    receipt_days: int = Field(30, ge=1, description="Days after which a receipt is deleted.")
     answer_tokens: int = Field(256, ge=16, description="Most tokens of an answer.")
 
     @field_validator("api_key", "redis_url", "chroma_url", "database_url", "generator_url", mode="before")

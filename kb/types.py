@@ -268,7 +268,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Documents that share one vector space. `fingerprint` is empty until the first index write."""
+    """Documents that share one vector space. `fingerprint` is empty until the first index write.
+
+    `generation` counts up with every upload and retry.
+    """
 
     id: str
     name: str
@@ -278,6 +281,7 @@ class Collection:
     document_count: int = 0
     chunk_count: int = 0
     calibration: Calibration | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,7 +548,8 @@ class Answer:
     """The reply with its citations, or a refusal.
 
     `mode` is `generated`, `extractive` or `refused`. `text` holds `[n]` markers that resolve in
-    `citations`. `notices` are sentences for the reader (a fallback was used, a sentence was
+    `citations`. `query` is the question as it was searched for: completed
+    from earlier turns if it leans on them. `notices` are sentences for the reader (a fallback was used, a sentence was
     dropped). `conflict` holds two values or more where documents disagree on what was asked; the text
     then shows each with its document.
     """
@@ -554,6 +559,7 @@ class Answer:
     text: str
     mode: str
     language: str
+    query: str = ""
     citations: tuple[Citation, ...] = ()
     passages: tuple[Passage, ...] = ()
     refusal: Refusal | None = None
@@ -568,6 +574,58 @@ class Answer:
     def refused(self) -> bool:
         """True when the documents don't say."""
         return self.refusal is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PassageMark:
+    """What identifies a passage later; `sha256` is that of its indexed text."""
+
+    chunk_id: str
+    sha256: str
+    document_id: str
+    document_name: str
+    generation: int
+    page_number: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What an answer was made from. Its id is the answer's.
+
+    `query` is the question as it was searched for. `retrieved` is what was found, best first, and
+    `prompt_chunks` what of it stood in the prompt; without a prompt `prompt_sha256` is empty.
+    `index_generation` counts the changes of the collection's documents. `timings_ms` holds `retrieval`
+    and `total`, and `first_text` if text was sent.
+    """
+
+    id: str
+    collection_id: str
+    collection: str
+    created_at: datetime
+    question: str
+    query: str
+    language: str
+    history: tuple[Message, ...]
+    system: str
+    top_k: int
+    preset: str
+    think: bool
+    sampling: Sampling
+    retrieved: tuple[PassageMark, ...]
+    prompt_chunks: tuple[str, ...]
+    prompt_sha256: str
+    evidence: float
+    evidence_threshold: float
+    index_fingerprint: str
+    index_generation: int
+    model: str
+    model_fingerprint: str
+    mode: str
+    text: str
+    refusal: str | None
+    citations: tuple[Citation, ...]
+    timings_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from kb.adapters import sql_catalog_contents as contents
 from kb.adapters import sql_catalog_documents as documents
 from kb.adapters import sql_catalog_garbage as garbage
 from kb.adapters import sql_catalog_jobs as jobs
+from kb.adapters import sql_catalog_receipts as receipts
 from kb.adapters import sql_catalog_scopes as scopes
 from kb.adapters.sql_catalog_rows import read_document, read_job
 from kb.adapters.sql_database import SqlDatabase
@@ -26,6 +27,7 @@ from kb.types import (
     Page,
     ParsedDocument,
     Problem,
+    Receipt,
     Registration,
     Scope,
 )
@@ -308,3 +310,20 @@ class SqlCatalog:
     def count_jobs(self) -> dict[JobState, int]:
         with self._database.read() as c:
             return jobs.count_jobs(c)
+
+    # -- receipts
+    def save_receipt(self, receipt: Receipt) -> None:
+        with self._database.write() as c:
+            receipts.save_receipt(c, receipt)
+
+    def get_receipt(self, answer_id: str) -> Receipt:
+        with self._database.read() as c:
+            return receipts.get_receipt(c, answer_id)
+
+    def delete_receipt(self, answer_id: str) -> None:
+        with self._database.write() as c:
+            receipts.delete_receipt(c, answer_id)
+
+    def delete_receipts(self, *, before: datetime) -> int:
+        with self._database.write() as c:
+            return receipts.delete_receipts(c, before=before)

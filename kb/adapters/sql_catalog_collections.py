@@ -139,4 +139,5 @@ def _read(row: Row) -> Collection:
         document_count=row["document_count"],
         chunk_count=row["chunk_count"],
         calibration=read_calibration(row["calibration"]),
+        generation=row["last_generation"],
     )

@@ -155,6 +155,18 @@ jobs = sa.Table(
     sa.Index(None, "state", "updated_at"),
 )
 
+# What answers were made from; `body` holds the whole receipt.
+receipts = sa.Table(
+    "receipts",
+    metadata,
+    sa.Column("id", SortedText, primary_key=True),
+    sa.Column(
+        "collection_id", sa.ForeignKey("collections.id", ondelete="CASCADE"), nullable=False, index=True
+    ),
+    sa.Column("created_at", UtcDateTime, nullable=False, index=True),
+    sa.Column("body", sa.JSON, nullable=False),
+)
+
 # What the vector store and the lexical index still hold of document generations that the catalog has
 # given up. A worker that has not noticed yet may still be writing: until `held_until` such a row is
 # only set aside by `forget_garbage`, then listed once more.

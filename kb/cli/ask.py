@@ -19,10 +19,12 @@ from kb.cli.session import CollectionOption, JsonOption, get_session
 from kb.presets import DEFAULT_PRESET, PresetName
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from kb.client import KbClient
-    from kb.schemas import AnswerOut, ScopeIn
+    from kb.schemas import AnswerOut, MessageIn, ScopeIn
 
 _QUOTE_LINES = 5
 
@@ -35,6 +37,7 @@ _LABELS = {
         "code_unknown": "this code stands in no document",
         "below_threshold": "no passage is close enough to the question",
         "not_stated": "the passages found do not state it",
+        "query": "Searched for",
         "unsupported": "the draft was not supported by the passages",
     },
     "zh": {
@@ -45,6 +48,7 @@ _LABELS = {
         "code_unknown": "任何文档中都没有这个代码",
         "below_threshold": "没有与问题足够接近的段落",
         "not_stated": "找到的段落没有说明这一点",
+        "query": "检索问题",
         "unsupported": "草拟的回答没有得到段落的支持",
     },
 }
@@ -62,6 +66,12 @@ def ask(
         int | None, typer.Option("--max-tokens", min=1, max=8192, help="Longest answer in tokens.")
     ] = None,
     preset: Annotated[PresetName, typer.Option("--preset", help="Kind of task.")] = DEFAULT_PRESET,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after", metavar="QUESTION", help="An earlier question that this one follows; repeatable."
+        ),
+    ] = None,
     think: Annotated[
         bool, typer.Option("--think", help="Let the model think before it answers, if it can.")
     ] = False,
@@ -78,6 +88,7 @@ def ask(
     field `refused` is true.
     """
     from kb.cli.output import get_console, print_json
+    from kb.schemas import MessageIn
 
     options: dict[str, Any] = {
         "collection": collection,
@@ -86,6 +97,7 @@ def ask(
         "preset": preset,
         "think": think,
         "scope": build_scope(documents=documents, tags=tags, language=language, since=since, before=before),
+        "history": [MessageIn(role="user", content=earlier) for earlier in after or ()],
     }
     with get_session(ctx).open_client() as client:
         if as_json:
@@ -105,6 +117,7 @@ def print_answer(
     preset: PresetName = DEFAULT_PRESET,
     think: bool = False,
     scope: ScopeIn | None = None,
+    history: Sequence[MessageIn] = (),
 ) -> AnswerOut:
     """Stream one answer to the console, then its sources, and return it."""
     from kb.cli.output import StreamPrinter
@@ -124,6 +137,7 @@ def print_answer(
             preset=preset,
             think=think,
             scope=scope,
+            history=history,
         ):
             waiting.stop()
             if isinstance(event, AskDelta):
@@ -170,7 +184,9 @@ def print_sources(console: Console, answer: AnswerOut, *, elapsed_s: float) -> N
             console.print(Padding(Text(f"“{quote}”", style="italic"), (0, 0, 0, 5)))
     for notice in answer.notices:
         console.print(f"[yellow]![/] {escape(notice)}", highlight=False)
-    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s)]
+    if answer.query and answer.query != answer.question:
+        console.print(f"[dim]{labels['query']}: {escape(answer.query)}[/]", highlight=False)
+    made = [*dict.fromkeys((answer.mode, answer.model)), format_duration(elapsed_s), answer.id]
     if answer.finish_reason == "length":
         made.append("cut at the token limit")
     console.print(f"[dim]{escape(' · '.join(part for part in made if part))}[/]", highlight=False)

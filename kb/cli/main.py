@@ -21,6 +21,7 @@ from kb.cli import (
     keys,
     model,
     models,
+    replay,
     search,
     status,
     up,
@@ -69,6 +70,7 @@ app.command("demo", rich_help_panel=_SERVICE)(demo.demo)
 app.command("status", rich_help_panel=_SERVICE)(status.status)
 app.command("ingest", rich_help_panel=_CONTENT)(ingest.ingest)
 app.command("ask", rich_help_panel=_CONTENT)(ask.ask)
+app.command("replay", rich_help_panel=_CONTENT)(replay.replay)
 app.command("fault", rich_help_panel=_CONTENT)(fault.fault)
 app.command("search", rich_help_panel=_CONTENT)(search.search)
 app.add_typer(documents.app, name="documents", rich_help_panel=_CONTENT)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.errors import (
+    AnswerNotFoundError,
     CollectionExistsError,
     CollectionNotFoundError,
     DocumentNotFoundError,
@@ -49,6 +51,7 @@ from kb.types import (
     TextSource,
 )
 from tests.servers import fresh_database
+from tests.unit.kb.stand_ins import make_receipt
 
 NOW = datetime(2026, 3, 1, 8, 30, 15, 123456, tzinfo=UTC)
 LEASE_S = 60.0
@@ -1484,3 +1487,34 @@ def test_a_calibration_is_kept_and_forgotten(catalog: Catalog, collection: Colle
     assert catalog.list_collections()[0].calibration is None
     with pytest.raises(CollectionNotFoundError):
         catalog.save_calibration("absent", calibration)
+
+
+# -- receipts
+def test_a_receipt_comes_back_as_it_was_saved(catalog: Catalog, collection: Collection) -> None:
+    receipt = make_receipt(collection)
+
+    catalog.save_receipt(receipt)
+    catalog.save_receipt(replace(receipt, text="other"))
+
+    found = catalog.get_receipt("ans_1")
+    assert replace(found, citations=()) == replace(receipt, citations=())
+    assert found.citations[0].quote.startswith("补充氮气")
+
+
+def test_receipts_are_deleted_one_by_one_by_age_and_with_their_collection(
+    catalog: Catalog, collection: Collection
+) -> None:
+    for number, seconds in enumerate((0, 10, 20, 30)):
+        catalog.save_receipt(make_receipt(collection, answer_id=f"ans_{number}", now=after(seconds)))
+
+    assert catalog.delete_receipts(before=after(10)) == 1
+    catalog.delete_receipt("ans_1")
+    for missing in ("ans_0", "ans_1"):
+        with pytest.raises(AnswerNotFoundError):
+            catalog.get_receipt(missing)
+    with pytest.raises(AnswerNotFoundError):
+        catalog.delete_receipt("ans_1")
+    assert catalog.get_receipt("ans_2").created_at == after(20)
+    catalog.delete_collection(collection.id)
+    with pytest.raises(AnswerNotFoundError):
+        catalog.get_receipt("ans_2")

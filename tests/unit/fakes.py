@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from kb.adapters.memory_lexical import MemoryLexicalIndex
 from kb.errors import (
+    AnswerNotFoundError,
     BackendError,
     CatalogUnavailableError,
     CollectionExistsError,
@@ -43,6 +44,7 @@ from kb.types import (
     Page,
     ParsedDocument,
     Problem,
+    Receipt,
     Registration,
     Scope,
     ScoredId,
@@ -90,6 +92,28 @@ class FakeCatalog(Switch):
         self.garbage: list[tuple[str, str]] = []
         self.orphaned: set[str] = set()
         self.attached: set[str] = set()
+        self.receipts: dict[str, Receipt] = {}
+
+    # -- receipts
+    def save_receipt(self, receipt: Receipt) -> None:
+        self.check()
+        self.receipts.setdefault(receipt.id, receipt)
+
+    def get_receipt(self, answer_id: str) -> Receipt:
+        self.check()
+        if answer_id not in self.receipts:
+            raise AnswerNotFoundError(answer_id)
+        return self.receipts[answer_id]
+
+    def delete_receipt(self, answer_id: str) -> None:
+        self.get_receipt(answer_id)
+        del self.receipts[answer_id]
+
+    def delete_receipts(self, *, before: datetime) -> int:
+        old = [name for name, receipt in self.receipts.items() if receipt.created_at < before]
+        for name in old:
+            del self.receipts[name]
+        return len(old)
 
     # -- collections
     def create_collection(self, name: str, *, now: datetime) -> Collection:

@@ -22,6 +22,7 @@ from kb.knowledge import KnowledgeBase
 from kb.library import Library
 from kb.ports import Vectors
 from kb.presets import DEFAULT_PRESET, PresetName
+from kb.receipts import ReceiptBook
 from kb.retrieval import ANY, IndexName, PassageRetriever, Retrieval, Trace
 from kb.types import (
     Answer,
@@ -242,6 +243,11 @@ class Service:
     clock: Clock = field(default_factory=Clock)
     access: MemoryAccessStore = field(default_factory=MemoryAccessStore)
     max_upload_bytes: int = 3_000_000
+    receipts_enabled: bool = True
+
+    @property
+    def receipts(self) -> ReceiptBook:
+        return ReceiptBook(self.catalog, enabled=self.receipts_enabled, keep_days=30, clock=self.clock)
 
     def build_knowledge(self, *, api_key: str | None = None) -> KnowledgeBase:
         library = Library(
@@ -280,6 +286,7 @@ class Service:
             audit=self.access,
             clock=self.clock,
             get_index_parts=lambda: self.parts,
+            receipts=self.receipts,
         )
 
     def build_app(

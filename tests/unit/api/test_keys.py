@@ -21,6 +21,7 @@ READING_POSTS = (
     "/v1/ask",
     "/v1/chat/completions",
     "/v1/embeddings",
+    "/v1/answers/{answer_id}/replay",
     "/dify/retrieval",
     "/v1/collections/{collection}/faults/search",
     "/v1/collections/{collection}/explain",
@@ -53,7 +54,7 @@ ROUTES = [(method.upper(), path) for path in PATHS if path not in OPEN for metho
 
 
 def find_role(method: str, path: str) -> Role:
-    if path.startswith(("/v1/keys", "/v1/audit", "/metrics")):
+    if path.startswith(("/v1/keys", "/v1/audit", "/metrics")) or (method, path) == ("DELETE", "/v1/answers"):
         return Role.ADMIN
     return Role.READER if method == "GET" or path in READING_POSTS else Role.EDITOR
 
@@ -75,7 +76,7 @@ def remote(service: Service, ring: KeyRing) -> Iterator[TestClient]:
 
 def call(client: TestClient, secret: str, method: str, path: str, *, collection: str = "mine") -> Any:
     url = path.replace("{code}", "E-0132").replace("{collection}", collection)
-    for name in ("document_id", "job_id", "key_id", "page_number"):
+    for name in ("document_id", "job_id", "key_id", "page_number", "answer_id"):
         url = url.replace(f"{{{name}}}", "1")
     body = BODIES.get(path)
     if body is not None:

@@ -13,6 +13,7 @@ from kb.language import detect_language
 from kb.ports import Vectors
 from kb.types import (
     Chunk,
+    Citation,
     Collection,
     GenerationDelta,
     GenerationEnd,
@@ -21,6 +22,9 @@ from kb.types import (
     Message,
     Page,
     Passage,
+    PassageMark,
+    Receipt,
+    Sampling,
     Scope,
     ScoredId,
     Span,
@@ -61,6 +65,43 @@ def make_passage(text: str, *, rank: int = 0, name: str = "manual.pdf", **fields
     """Return a passage of a chunk made by `make_chunk`."""
     chunk = make_chunk(text, **{"chunk_id": f"c{rank}", "index": rank, **fields})  # type: ignore[arg-type]
     return Passage(chunk=chunk, document_name=name, score=1.0 / (rank + 1), rank=rank)
+
+
+def make_receipt(
+    collection: Collection, *, answer_id: str = "ans_1", now: datetime = COLLECTION.created_at
+) -> Receipt:
+    """Return a receipt with something in every field."""
+    mark = PassageMark("d-g1-00000", "0" * 64, "d", "压机.pdf", 1, 12, 0.5)
+    citation = Citation(1, "d", "压机.pdf", 12, "补充氮气\x00", 3, 7, "d-g1-00000", ("维护",))
+    return Receipt(
+        id=answer_id,
+        collection_id=collection.id,
+        collection=collection.name,
+        created_at=now,
+        question="还有别的原因吗",
+        query="E-0471 还有别的原因吗",
+        language="zh",
+        history=(Message("user", "E-0471 怎么处理？"),),
+        system="",
+        top_k=8,
+        preset="technical",
+        think=False,
+        sampling=Sampling(stop=("\n",), seed=3),
+        retrieved=(mark,),
+        prompt_chunks=("d-g1-00000",),
+        prompt_sha256="f" * 64,
+        evidence=0.75,
+        evidence_threshold=0.5,
+        index_fingerprint="e5",
+        index_generation=4,
+        model="qwen",
+        model_fingerprint="model.bin:1:0",
+        mode="generated",
+        text="补充氮气[1]。",
+        refusal=None,
+        citations=(citation,),
+        timings_ms={"retrieval": 1.5, "total": 20.0},
+    )
 
 
 class Library:

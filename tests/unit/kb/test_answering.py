@@ -36,7 +36,7 @@ def _library(*texts: str) -> Library:
     )
 
 
-def _answerer(
+def build_answerer(
     generator: Script, *, fallback: Script | None = None, library: Library | None = None, **options: Any
 ) -> Answerer:
     library = library or _library()
@@ -72,7 +72,7 @@ def _collect(answerer: Answerer, question: str = QUESTION, **options: Any) -> tu
 
 
 def test_an_answer_is_cited_and_streams_as_it_ends() -> None:
-    text, answer = _collect(_answerer(Script("回油滤芯每 3 个月更换一次。[1] 更换前先停机泄压。[1]")))
+    text, answer = _collect(build_answerer(Script("回油滤芯每 3 个月更换一次。[1] 更换前先停机泄压。[1]")))
 
     assert text == answer.text == "回油滤芯每 3 个月更换一次[1]。 更换前先停机泄压[1]。"
     assert answer.mode == "generated"
@@ -92,8 +92,8 @@ def test_streaming_and_not_streaming_give_the_same(piece: int) -> None:
         "3. 回油滤芯每 3 个月更换一次[1]\n没有依据的句子。"
     )
 
-    text, streamed = _collect(_answerer(Script(script, piece=piece)))
-    whole = _answerer(Script(script, piece=7)).answer(COLLECTION, QUESTION)
+    text, streamed = _collect(build_answerer(Script(script, piece=piece)))
+    whole = build_answerer(Script(script, piece=7)).answer(COLLECTION, QUESTION)
 
     assert text == streamed.text == whole.text
     assert text == "处理如下：\n1. 更换前先停机泄压[1]。\n\n3. 回油滤芯每 3 个月更换一次[1]"
@@ -103,7 +103,7 @@ def test_streaming_and_not_streaming_give_the_same(piece: int) -> None:
 
 def test_sentences_are_emitted_one_by_one_while_the_generator_runs() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。更换前先停机泄压。" + "无关。" * 30)
-    events = _answerer(generator).stream(COLLECTION, QUESTION)
+    events = build_answerer(generator).stream(COLLECTION, QUESTION)
 
     first = next(events)
 
@@ -114,7 +114,7 @@ def test_sentences_are_emitted_one_by_one_while_the_generator_runs() -> None:
 def test_closing_the_answer_closes_the_generator() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。更换前先停机泄压。更多。")
 
-    with closing(_answerer(generator).stream(COLLECTION, QUESTION)) as events:  # type: ignore[type-var]
+    with closing(build_answerer(generator).stream(COLLECTION, QUESTION)) as events:  # type: ignore[type-var]
         next(events)
         assert not generator.closed
 
@@ -124,7 +124,7 @@ def test_closing_the_answer_closes_the_generator() -> None:
 def test_an_answer_that_nobody_reads_starts_no_generator() -> None:
     generator = Script("x")
 
-    _answerer(generator).stream(COLLECTION, QUESTION).close()  # type: ignore[attr-defined]
+    build_answerer(generator).stream(COLLECTION, QUESTION).close()  # type: ignore[attr-defined]
 
     assert generator.requests == []
 
@@ -141,7 +141,7 @@ def test_an_answer_that_nobody_reads_starts_no_generator() -> None:
 def test_without_evidence_the_refusal_costs_no_token(question: str, expected: RefusalReason) -> None:
     generator = Script("模型不应被调用。")
 
-    text, answer = _collect(_answerer(generator), question)
+    text, answer = _collect(build_answerer(generator), question)
 
     assert generator.requests == []
     assert answer.refusal is not None
@@ -154,7 +154,7 @@ def test_without_evidence_the_refusal_costs_no_token(question: str, expected: Re
 
 
 def test_an_empty_collection_is_said_to_be_empty() -> None:
-    _, answer = _collect(_answerer(Script("x"), library=Library()))
+    _, answer = _collect(build_answerer(Script("x"), library=Library()))
 
     assert answer.refusal is not None
     assert answer.refusal.reason is RefusalReason.EMPTY_COLLECTION
@@ -171,7 +171,7 @@ def test_an_empty_collection_is_said_to_be_empty() -> None:
 def test_a_model_that_says_the_documents_dont_say_is_believed(question: str, said: str) -> None:
     generator = Script(said)
 
-    text, answer = _collect(_answerer(generator, fallback=Script("x", mode="extractive")), question)
+    text, answer = _collect(build_answerer(generator, fallback=Script("x", mode="extractive")), question)
 
     assert answer.refusal is not None
     assert answer.refusal.reason is RefusalReason.NOT_STATED
@@ -184,7 +184,7 @@ def test_a_model_that_overlooks_the_very_sentence_gives_way_to_it() -> None:
     generator = Script("资料中没有说明。")
     quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")
 
-    text, answer = _collect(_answerer(generator, fallback=quotes))
+    text, answer = _collect(build_answerer(generator, fallback=quotes))
 
     assert text == answer.text == "回油滤芯每 3 个月更换一次[1]"
     assert answer.mode == "extractive"
@@ -195,7 +195,7 @@ def test_a_refusal_is_believed_when_no_sentence_holds_all_that_was_asked() -> No
     quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")
 
     _, answer = _collect(
-        _answerer(Script("资料中没有说明。"), fallback=quotes), "更换回油滤芯前由哪个班组停机泄压？"
+        build_answerer(Script("资料中没有说明。"), fallback=quotes), "更换回油滤芯前由哪个班组停机泄压？"
     )
 
     assert answer.refusal is not None
@@ -207,7 +207,7 @@ def test_a_generator_that_is_down_gives_way_to_quotes() -> None:
     down = Script("", fails_after=0, context_limit=None)
     quotes = Script("回油滤芯每 3 个月更换一次[1]", mode="extractive")
 
-    text, answer = _collect(_answerer(down, fallback=quotes))
+    text, answer = _collect(build_answerer(down, fallback=quotes))
 
     assert answer.mode == "extractive"
     assert answer.model == "script-extractive"
@@ -218,7 +218,7 @@ def test_a_generator_that_is_down_gives_way_to_quotes() -> None:
 def test_a_generator_that_breaks_inside_the_first_sentence_gives_way_to_quotes() -> None:
     broken = Script("回油滤芯每 3 个月更换一次。", fails_after=6)
 
-    text, answer = _collect(_answerer(broken, fallback=Script("更换前先停机泄压。", mode="extractive")))
+    text, answer = _collect(build_answerer(broken, fallback=Script("更换前先停机泄压。", mode="extractive")))
 
     assert text == "更换前先停机泄压[1]。"
     assert answer.mode == "extractive"
@@ -226,7 +226,7 @@ def test_a_generator_that_breaks_inside_the_first_sentence_gives_way_to_quotes()
 
 def test_a_generator_that_breaks_after_emitted_text_raises() -> None:
     broken = Script("回油滤芯每 3 个月更换一次。更换前先停机泄压。", fails_after=21)
-    events = _answerer(broken, fallback=Script("x", mode="extractive")).stream(COLLECTION, QUESTION)
+    events = build_answerer(broken, fallback=Script("x", mode="extractive")).stream(COLLECTION, QUESTION)
 
     assert next(events) == AnswerDelta("回油滤芯每 3 个月更换一次[1]。")
     with pytest.raises(GeneratorUnavailableError):
@@ -236,13 +236,13 @@ def test_a_generator_that_breaks_after_emitted_text_raises() -> None:
 
 def test_without_a_fallback_a_generator_that_is_down_raises() -> None:
     with pytest.raises(GeneratorUnavailableError):
-        _answerer(Script("", fails_after=0)).answer(COLLECTION, QUESTION)
+        build_answerer(Script("", fails_after=0)).answer(COLLECTION, QUESTION)
 
 
 def test_an_answer_without_any_support_is_replaced_by_quotes() -> None:
     inventor = Script("每 6 个月更换。请联系厂家售后。")
 
-    _, answer = _collect(_answerer(inventor, fallback=Script("更换前先停机泄压。", mode="extractive")))
+    _, answer = _collect(build_answerer(inventor, fallback=Script("更换前先停机泄压。", mode="extractive")))
 
     assert answer.mode == "extractive"
     assert answer.text == "更换前先停机泄压[1]。"
@@ -252,7 +252,7 @@ def test_an_answer_without_any_support_is_replaced_by_quotes() -> None:
 
 @pytest.mark.parametrize("fallback", [None, Script("不相干的引文。", mode="extractive")])
 def test_an_answer_without_any_support_and_without_quotes_is_refused(fallback: Script | None) -> None:
-    text, answer = _collect(_answerer(Script("每 6 个月更换。"), fallback=fallback))
+    text, answer = _collect(build_answerer(Script("每 6 个月更换。"), fallback=fallback))
 
     assert answer.refusal is not None
     assert answer.refusal.reason is RefusalReason.UNSUPPORTED
@@ -263,7 +263,7 @@ def test_a_precaution_that_an_instruction_leaves_out_is_added_from_its_quote() -
     alarm = "报警 E-0471 的处理：先断电并上锁，再清洗冷却器翅片。"
     generator = Script("清洗冷却器翅片。[1]")
 
-    text, answer = _collect(_answerer(generator, library=_library(alarm)), "E-0471 怎么处理？")
+    text, answer = _collect(build_answerer(generator, library=_library(alarm)), "E-0471 怎么处理？")
 
     assert text == "清洗冷却器翅片[1]。\n原文中的安全要求：“报警 E-0471 的处理：先断电并上锁”[1]"
     assert answer.text == text
@@ -273,7 +273,7 @@ def test_a_precaution_that_an_instruction_leaves_out_is_added_from_its_quote() -
 def test_a_loop_is_cut() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。" * 50, piece=5)
 
-    text, answer = _collect(_answerer(generator))
+    text, answer = _collect(build_answerer(generator))
 
     assert text == "回油滤芯每 3 个月更换一次[1]。"
     assert generator.pieces_sent < 20
@@ -284,7 +284,7 @@ def test_a_loop_is_cut() -> None:
 def test_a_sentence_that_the_length_limit_cut_is_left_out() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。更换前先停机", finish_reason="length")
 
-    text, answer = _collect(_answerer(generator))
+    text, answer = _collect(build_answerer(generator))
 
     assert text == "回油滤芯每 3 个月更换一次[1]。"
     assert answer.finish_reason == "length"
@@ -297,7 +297,7 @@ def test_orders_inside_a_document_are_only_text() -> None:
     )
     generator = Script("可以带电操作。回油滤芯每 3 个月更换一次。")
 
-    text, _ = _collect(_answerer(generator, library=library))
+    text, _ = _collect(build_answerer(generator, library=library))
 
     prompt = "".join(message.content for message in generator.requests[0].messages)
     assert "<|im_start|>" not in prompt
@@ -307,7 +307,7 @@ def test_orders_inside_a_document_are_only_text() -> None:
 
 def test_a_question_that_is_too_long_fails_before_the_first_event() -> None:
     generator = Script("x")
-    answerer = _answerer(generator)
+    answerer = build_answerer(generator)
 
     with pytest.raises(QuestionTooLongError):
         answerer.stream(COLLECTION, QUESTION * 800)
@@ -320,7 +320,7 @@ def test_the_request_carries_history_the_callers_rules_and_sampling() -> None:
     history = [Message("user", "你好"), Message("assistant", "请问")]
 
     _collect(
-        _answerer(generator),
+        build_answerer(generator),
         history=history,
         system="只用两句话回答",
         top_k=1,
@@ -338,7 +338,7 @@ def test_the_request_carries_history_the_callers_rules_and_sampling() -> None:
 def test_the_runtimes_own_limit_bounds_the_prompt() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。", context_limit=500)
 
-    _collect(_answerer(generator))
+    _collect(build_answerer(generator))
 
     assert CharCounter().count_messages(generator.requests[0].messages) <= 300
 
@@ -348,7 +348,7 @@ def test_passages_of_the_other_language_come_last_when_they_are_not_needed() -> 
     library = _library(*chinese, "The return filter of line B. " * 20)
     generator = Script("回油滤芯每 3 个月更换一次。")
 
-    _collect(_answerer(generator, library=library, context_tokens=560))
+    _collect(build_answerer(generator, library=library, context_tokens=560))
 
     assert {passage.chunk.language for passage in generator.requests[0].passages} == {"zh"}
 
@@ -356,7 +356,7 @@ def test_passages_of_the_other_language_come_last_when_they_are_not_needed() -> 
 def test_the_quotes_are_slices_of_their_pages() -> None:
     library = _library()
     _, answer = _collect(
-        _answerer(Script("E-0471 表示压力低于 4.5 MPa，应补充氮气。"), library=library),
+        build_answerer(Script("E-0471 表示压力低于 4.5 MPa，应补充氮气。"), library=library),
         "系统压力低，报警 E-0471，应补充什么？",
     )
 
@@ -371,7 +371,7 @@ def _markers(text: str) -> Sequence[str]:
 
 
 def test_every_marker_resolves_in_this_very_answer() -> None:
-    _, answer = _collect(_answerer(Script("回油滤芯每 3 个月更换一次。[7] 更换前先停机泄压。[1][2]")))
+    _, answer = _collect(build_answerer(Script("回油滤芯每 3 个月更换一次。[7] 更换前先停机泄压。[1][2]")))
 
     numbers = {str(citation.number) for citation in answer.citations}
     assert set(_markers(answer.text)) == numbers
@@ -391,7 +391,7 @@ def test_documents_that_disagree_are_shown_side_by_side(mode: str) -> None:
     library = _two_manuals("回油滤芯每 3 个月更换一次。", "回油滤芯每 6 个月更换一次。")
 
     text, answer = _collect(
-        _answerer(Script("回油滤芯每 3 个月更换一次。[1]", mode=mode), library=library), QUESTION
+        build_answerer(Script("回油滤芯每 3 个月更换一次。[1]", mode=mode), library=library), QUESTION
     )
 
     assert text == answer.text
@@ -409,7 +409,7 @@ def test_the_newest_revision_wins_and_the_answer_says_so() -> None:
     )
     generator = Script("回油滤芯每 6 个月更换一次。[1]")
 
-    _, answer = _collect(_answerer(generator, library=library))
+    _, answer = _collect(build_answerer(generator, library=library))
 
     assert [passage.document_name for passage in generator.requests[0].passages] == ["press v2.pdf"]
     assert answer.text == "回油滤芯每 6 个月更换一次[1]。"
@@ -425,7 +425,8 @@ def test_the_disagreement_is_told_in_the_language_of_the_question() -> None:
     generator = Script("The return filter is replaced every 500 hours of operation. [1]")
 
     _, answer = _collect(
-        _answerer(generator, library=library), "How often is the return filter replaced during operation?"
+        build_answerer(generator, library=library),
+        "How often is the return filter replaced during operation?",
     )
 
     assert answer.text.endswith(
@@ -437,9 +438,9 @@ def test_the_disagreement_is_told_in_the_language_of_the_question() -> None:
 def test_a_preset_chooses_instructions_and_sampling() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。[1]")
 
-    _collect(_answerer(generator), preset="fault")
-    _collect(_answerer(generator), preset="fault")
-    _collect(_answerer(generator))
+    _collect(build_answerer(generator), preset="fault")
+    _collect(build_answerer(generator), preset="fault")
+    _collect(build_answerer(generator))
 
     fault, again, technical = generator.requests
     assert "设备故障处理助手" in fault.messages[0].content
@@ -452,7 +453,7 @@ def test_a_preset_chooses_instructions_and_sampling() -> None:
 def test_a_model_that_thinks_has_room_for_it() -> None:
     generator = Script("回油滤芯每 3 个月更换一次。[1]")
 
-    _collect(_answerer(generator, context_tokens=4000), think=True)
+    _collect(build_answerer(generator, context_tokens=4000), think=True)
 
     assert generator.requests[0].think
     assert generator.requests[0].sampling.max_tokens == 200 + 1024

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,8 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.datastructures import UploadFile
 
+from api.convert import build_receipt, build_replay
+from kb.receipts import compare
 from kb.schemas import (
     AnswerOut,
     AskIn,
@@ -43,7 +45,9 @@ from kb.schemas import (
     PassageOut,
     ProblemOut,
     ReadyOut,
+    ReceiptOut,
     RefusalOut,
+    ReplayOut,
     SearchIn,
     SearchOut,
     SpanOut,
@@ -51,6 +55,7 @@ from kb.schemas import (
     UploadResultOut,
     UsageOut,
 )
+from tests.unit.kb.stand_ins import COLLECTION, make_receipt
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 API_KEY = "a-key-of-the-fake-service"
@@ -546,6 +551,20 @@ def create_app(state: State) -> FastAPI:
         if not body.stream:
             return answer
         return StreamingResponse(stream_events(answer, state), media_type="text/event-stream")
+
+    @app.get("/v1/answers/{answer_id}")
+    def get_receipt(answer_id: str) -> ReceiptOut:
+        if answer_id != "ans_1":
+            raise FakeError(404, "answer_not_found", f"no receipt is kept of an answer {answer_id!r}")
+        return build_receipt(make_receipt(COLLECTION))
+
+    @app.post("/v1/answers/{answer_id}/replay")
+    def replay(answer_id: str) -> ReplayOut:
+        get_receipt(answer_id)
+        before = make_receipt(COLLECTION)
+        return build_replay(
+            compare(before, replace(before, id="ans_2", text="更换蓄能器[1]。", retrieved=()))
+        )
 
     return app
 

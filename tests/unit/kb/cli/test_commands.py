@@ -198,6 +198,18 @@ def test_an_answer_comes_with_document_page_and_quoted_line(run: Run, client: Kb
         assert words in english.out
 
 
+def test_a_replay_shows_what_changed_and_a_receipt_what_an_answer_was_made_from(run: Run) -> None:
+    replayed, shown, missing = run("replay", "ans_1"), run("replay", "ans_1", "--show"), run("replay", "x")
+
+    for words in ("found no more: 压机.pdf, page 12", "补充氮气[1]。", "更换蓄能器[1]。"):
+        assert words in replayed.out
+    for words in ("E-0471 还有别的原因吗", "model.bin:1:0", "0.75", "1* 压机.pdf, page 12"):
+        assert words in shown.out
+    assert missing.code == 4
+    assert run("replay", "ans_1", "--json").json["removed"] == ["d-g1-00000"]
+    assert run("replay", "ans_1", "--show", "--delete").code == 2
+
+
 def test_an_answer_as_json_is_the_api_s(run: Run, client: KbClient) -> None:
     client.create_collection("default")
 
