@@ -43,6 +43,8 @@ _COUNTED_NUMBER = re.compile(
     r"(?:(?:steps?|figure|page|section|chapter|table|item|part|phase|level|version|class|line|row)[-._:/# ]?"
     r"|(?:fig|sec|tab|no|nr|rev|ver|col|day|week|year|in|on|of|to|at|by|for|from|the|and|or|is|max|min|ac|dc|top|qty|tel|"
     r"fax|jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[. ])\d+(?:[-.]\d+)*"
+    # No2 and swing#5 count things
+    r"|no\d{1,3}|(?!(?:alarm|err|error|fault|code|flt)#)[a-z]{3,}#\d{1,2}"
 )
 _MOST_BARE_LETTERS = 5
 _ORDINARY = frozenset(

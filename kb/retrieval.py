@@ -57,6 +57,8 @@ _BRIDGE = 0.4
 _AWAY = 4.0
 """What ranks count there, across languages."""
 _BALANCED = 0.5
+_OTHER_LEAD = 0.6
+"""By how much the evidence in another language must be greater for its passages to stand first."""
 _RERANKED = 20
 """Best chunks that a reranker reads."""
 ANY = Scope()
@@ -229,7 +231,7 @@ class Retriever:
             is_bridged=evidence.get(language, 0.0) >= _BALANCED,
         )
         first, second = own, others
-        if evidence.get(language, 0.0) < _BALANCED < max(evidence.values(), default=0.0):
+        if max(evidence.values(), default=0.0) - evidence.get(language, 0.0) >= _OTHER_LEAD:
             first, second = others, own
         order = interleave(list(first), list(second))
         ahead = order_exact(matches, order)
