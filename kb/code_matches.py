@@ -21,7 +21,7 @@ _MANY = 12
 _TITLE_CHUNKS = 2
 _LEAST_TITLED = 3
 _LEAST_WORDS = 3
-_LABEL = re.compile(r"[A-Za-z]{2,3}[0-9]{2,6}")
+_LABEL = re.compile(r"[A-Za-z]{2,3} ?[0-9]{2,6}")
 
 
 def list_codes(query: str) -> list[CodeMention]:
@@ -107,7 +107,7 @@ def find_labels(
     in the collection that begin alike, may be one of them and is no label: a neighbour must not answer.
     """
     rest = strip_codes(query, unknown)
-    if len(get_units(rest)) < _LEAST_WORDS or _asks(query):
+    if len(get_units(rest)) < _LEAST_WORDS or asks(query):
         return []
     return [
         code for code in unknown if _is_label(query.strip(), code) and not has_relatives(_get_series(code))
@@ -128,7 +128,7 @@ def _get_series(code: CodeMention) -> str:
     return re.sub(r"[0-9].*", "", code.canonical)
 
 
-def _asks(query: str) -> bool:
+def asks(query: str) -> bool:
     """Return whether the text asks something, in either language."""
     folded = fold(query)
     words = set(re.findall(r"[a-z]+", folded))

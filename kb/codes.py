@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 # A code is ASCII, begins and ends with a letter or digit, holds at least one digit and one letter
 # (E-0471, F30001, 0x0F4A, BRG-6217-2RS) and may be joined by single - . _ : / or #. A group of capitals
@@ -43,8 +44,12 @@ _COUNTED_NUMBER = re.compile(
     r"(?:(?:steps?|figure|page|section|chapter|table|item|part|phase|level|version|class|line|row)[-._:/# ]?"
     r"|(?:fig|sec|tab|no|nr|rev|ver|col|day|week|year|in|on|of|to|at|by|for|from|the|and|or|is|max|min|ac|dc|top|qty|tel|"
     r"fax|jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[. ])\d+(?:[-.]\d+)*"
+    # No2 and swing#5 count things
+    r"|no\d{1,3}|(?!(?:alarm|err|error|fault|code|flt)#)[a-z]{3,}#\d{1,2}"
 )
 _MOST_BARE_LETTERS = 5
+_DIGIT = re.compile("[0-9]")
+_LETTER = re.compile("[A-Za-z]")
 _ORDINARY = frozenset(
     {
         *("mp3", "mp4", "h264", "h265", "utf-8", "utf8", "utf-16", "gb18030", "gb2312", "base64"),
@@ -112,6 +117,7 @@ def is_code_like(text: str) -> bool:
     return any(map(str.isdigit, bare)) or (bare.isupper() and len(bare) <= _MOST_BARE_LETTERS)
 
 
+@lru_cache(maxsize=10_000)
 def _fold(char: str) -> str:
     """Return the NFKC form where it is one character, so that offsets stay equal."""
     folded = unicodedata.normalize("NFKC", char)
@@ -130,11 +136,10 @@ def _is_spaced_code(token: str) -> bool:
 
 
 def _is_code(token: str) -> bool:
-    lower = token.lower()
-    has_digit = any(char.isdigit() for char in token)
-    has_letter = any(char.isalpha() for char in token)
-    if not (has_digit and has_letter):
+    # the commonest case first: a plain word
+    if token.isalpha() or not (_DIGIT.search(token) and _LETTER.search(token)):
         return False
+    lower = token.lower()
     if _HEX.fullmatch(lower):
         return True
     ordinary = (_QUANTITY, _BARE_UNIT, _DATE, _VERSION, _COUNTED_NUMBER)

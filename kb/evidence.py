@@ -29,6 +29,7 @@ _LEAST_COMPARED = 10
 _USUAL_PEAK = 0.1
 _UNKNOWN_WEIGHT = 1.0
 _WORDING_SHARE = 0.4
+_CLIPPED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{3,5}(?![A-Za-z0-9])")
 
 
 class CodeMatch(IntEnum):
@@ -48,6 +49,23 @@ def measure_share(units: Sequence[frozenset[str]], text: str) -> float:
     """Return the share, 0..1, of the units (see `kb.words.get_units`) that stand in the text."""
     terms = get_all_terms(text)
     return sum(not unit.isdisjoint(terms) for unit in units) / len(units) if units else 0.0
+
+
+def complete_clipped(question: str, texts: Iterable[str]) -> str:
+    """Return a note with its clipped words written out where a text has a word that begins so.
+
+    "REPL TRANS TEMP SENSOR" is how people write work orders. The shortest such word is taken: it adds least.
+    """
+    words = set(re.findall(r"[a-z]+", fold("\n".join(texts))))
+
+    def complete(match: re.Match[str]) -> str:
+        clipped = fold(match.group())
+        if clipped in words:
+            return match.group()
+        whole = [word for word in words if word.startswith(clipped)]
+        return min(whole, key=lambda word: (len(word), word), default=match.group())
+
+    return _CLIPPED.sub(complete, question)
 
 
 def measure_coverage(question: str, texts: Sequence[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 RANK_CONSTANT = 60
 """k of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
@@ -50,6 +50,17 @@ def combine(
             above = max(0.0, dense.get(item, floor) - floor)
             scores[item] += (1.0 - lexical_weight) * above / (best_dense - floor)
     return dict(sorted(scores.items(), key=lambda entry: -entry[1]))
+
+
+def measure_margin(scores: Iterable[float], *, rank: int) -> float:
+    """Return how far the best score stands out, 0..1: the share that the one at `rank` (from 0) lacks of it.
+
+    All are at least 0; where there are no more than `rank` the best stands alone.
+    """
+    ordered = sorted(scores, reverse=True)
+    if len(ordered) <= rank or ordered[0] <= 0:
+        return 1.0
+    return 1.0 - ordered[rank] / ordered[0]
 
 
 def interleave(first: Sequence[str], second: Sequence[str]) -> list[str]:

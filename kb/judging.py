@@ -9,8 +9,10 @@ from threading import Lock
 
 import numpy as np
 
+from kb.code_matches import asks
 from kb.evidence import (
     CodeMatch,
+    complete_clipped,
     contains_code,
     has_unknown_name,
     measure_coverage,
@@ -85,6 +87,8 @@ def judge(
         return not parts or named or hit.chunk.id in carriers
 
     texts = [_shown_text(hit) for hit in found.values()]
+    if not asks(query):
+        query = complete_clipped(query, texts)
     unknown_name = has_unknown_name(query, texts)
     # a fault or part says what is asked about, whatever the words around it
     unknown = 0.0 if carriers else measure_unknown(query, texts, names=tuple(matches))

@@ -26,7 +26,7 @@ from kb.codes import CodeMention, iter_possible_codes
 from kb.errors import NothingInScopeError
 from kb.evidence import contains_code, measure_share
 from kb.found import Found, make_found
-from kb.fusion import combine, fuse, interleave
+from kb.fusion import combine, fuse, interleave, measure_margin
 from kb.judging import LANGUAGES, Background, judge
 from kb.language import detect_language
 from kb.ports import Catalog, Embedder, LexicalIndex, Reranker, Vectors, VectorStore
@@ -38,10 +38,14 @@ IndexName = Literal["dense", "lexical"]
 DEFAULT_THRESHOLD = 0.5
 _MOST_FETCHED = 16
 """How many times `candidates` an index is asked for when what it returns is not visible."""
-_LEXICAL_WEIGHT = 0.45
-"""Measured, as what follows, on manuals, encyclopedias, news and work orders in both languages."""
+_LEXICAL_WEIGHTS = (0.1, 0.45)
+"""Of words, where many chunks share as many with the query, and where the best stand out. Measured, as what
+follows, on manuals, encyclopedias, news and work orders in both languages."""
+_COVERAGE_BONUSES = (0.1, 0.3)
+_COMPARED = 6
+"""Rank of the chunk that the best one is compared with to see whether it stands out."""
+_CLEAR_MARGIN = 0.5
 _CODED_BONUS = 0.05
-_COVERAGE_BONUS = 0.3
 _COVERED = 20
 """Best chunks whose words are compared with the query's once more."""
 _AWAY_SHARE = 0.8
@@ -53,6 +57,8 @@ _BRIDGE = 0.4
 _AWAY = 4.0
 """What ranks count there, across languages."""
 _BALANCED = 0.5
+_OTHER_LEAD = 0.6
+"""By how much the evidence in another language must be greater for its passages to stand first."""
 _RERANKED = 20
 """Best chunks that a reranker reads."""
 ANY = Scope()
@@ -225,7 +231,7 @@ class Retriever:
             is_bridged=evidence.get(language, 0.0) >= _BALANCED,
         )
         first, second = own, others
-        if evidence.get(language, 0.0) < _BALANCED < max(evidence.values(), default=0.0):
+        if max(evidence.values(), default=0.0) - evidence.get(language, 0.0) >= _OTHER_LEAD:
             first, second = others, own
         order = interleave(list(first), list(second))
         ahead = order_exact(matches, order)
@@ -440,6 +446,8 @@ class Retriever:
     ) -> dict[str, float]:
         """Return the combined scores of chunks in the query's language, best first.
 
+        Words decide the less the more chunks share as many of them with the query: news of one event all
+        tell its names, and only meaning tells them apart.
         The best count more the more of the query's content they hold; those with a code of the query
         count more, those of documents without the asked machine less.
         """
@@ -448,12 +456,16 @@ class Retriever:
         for item, stored in self._vectors.fetch_vectors(collection_id, unseen).items():
             cosines[item] = float(stored @ vector)
         words = {hit.chunk.id: hit.score for hit in lexical}
-        scores = combine(cosines, words, floor=background, lexical_weight=_LEXICAL_WEIGHT)
+        clear = min(1.0, measure_margin(words.values(), rank=_COMPARED) / _CLEAR_MARGIN)
+        lexical_weight, coverage_bonus = (
+            low + (high - low) * clear for low, high in (_LEXICAL_WEIGHTS, _COVERAGE_BONUSES)
+        )
+        scores = combine(cosines, words, floor=background, lexical_weight=lexical_weight)
         chunks = {hit.chunk.id: hit.chunk for hit in (*dense, *lexical)}
         units = get_units(query)
         for item in list(scores)[:_COVERED]:
             # squared: what holds nearly all of the question is worth more than two that hold half of it
-            scores[item] += _COVERAGE_BONUS * measure_share(units, chunks[item].indexed_text) ** 2
+            scores[item] += coverage_bonus * measure_share(units, chunks[item].indexed_text) ** 2
         for item in scores:
             scores[item] += _CODED_BONUS * (item in coded)
             if homes and chunks[item].document_id not in homes:

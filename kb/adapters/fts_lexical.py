@@ -7,7 +7,8 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,11 @@ _BUSY_TIMEOUT_S = 30.0
 _MAX_QUERY_TERMS = 400
 # A single character that more entries hold is left to the pairs: scoring it would take longer than the rest.
 _MAX_HOLDERS = 2000
+# Entries that are scored for a query, summed over its terms, rarest first: what nearly every entry holds weighs
+# next to nothing and takes nearly all of the time.
+_MAX_SCORED = 30_000
+_COUNTS_KEPT = 20_000
+_COUNT_AGE_S = 300.0
 
 # A table of full text can be searched by rowid and by term only; this one says what the rows are.
 _SCHEMA = """
@@ -48,6 +54,7 @@ class FtsLexicalIndex:
         self._inherited: list[sqlite3.Connection] = []
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], tuple[int, float]] = {}
 
     def close(self) -> None:
         """Close idle connections; the object may be used again."""
@@ -162,9 +169,12 @@ class FtsLexicalIndex:
         with self._transaction("DEFERRED") as connection:
             if not _exists(connection, collection_id):
                 return []
-            rare = [term for term in singles if _is_rare(connection, collection_id, term)]
+            counts = self._count_holders(connection, collection_id, [*terms, *singles])
+            rare = [term for term in singles if 0 < counts[term] <= _MAX_HOLDERS]
             # Quoted, so that AND, NEAR or a column name is a word; terms hold no quotes themselves.
-            match = " OR ".join(f'"{term}"' for term in [*terms, *rare])
+            match = " OR ".join(f'"{term}"' for term in _choose(terms, rare, counts))
+            if not match:
+                return []
             among = ""
             values: list[str | int] = [match]
             if document_keys is not None:
@@ -177,6 +187,33 @@ class FtsLexicalIndex:
                 [*values, top_k],
             ).fetchall()
         return [ScoredId(chunk_id, -rank) for chunk_id, rank in rows]
+
+    def _count_holders(
+        self, connection: sqlite3.Connection, collection_id: str, terms: Sequence[str]
+    ) -> dict[str, int]:
+        """Return how many entries hold each term, as of a few minutes ago at most.
+
+        Counting a common term reads its whole list, so counts are kept for a while.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            known = {
+                term: kept[0]
+                for term in terms
+                if (kept := self._counts.get((collection_id, term))) and now_s - kept[1] < _COUNT_AGE_S
+            }
+        missing = [term for term in dict.fromkeys(terms) if term not in known]
+        counted = _read_counts(connection, collection_id, missing) if missing else {}
+        with self._lock:
+            if len(self._counts) + len(counted) > _COUNTS_KEPT:
+                self._counts.clear()
+            # rare ones are counted at once, and a new document may bring more of them
+            self._counts |= {
+                (collection_id, term): (count, now_s)
+                for term, count in counted.items()
+                if count > _MAX_HOLDERS
+            }
+        return known | counted
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
@@ -252,14 +289,30 @@ def _table_name(collection_id: str) -> str:
     return f"terms_{collection_id}"
 
 
-def _is_rare(connection: sqlite3.Connection, collection_id: str, term: str) -> bool:
-    """Return whether few enough entries hold the term; the vocabulary is a view of the connection's own."""
+def _choose(terms: Sequence[str], rare: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """Return the terms to score, rarest first, as many as may be scored; at least one, then `rare` ones."""
+    chosen: list[str] = []
+    scored = 0
+    for term in [*sorted(filter(counts.get, terms), key=counts.__getitem__), *rare]:
+        scored += counts[term]
+        if chosen and scored > _MAX_SCORED:
+            break
+        chosen.append(term)
+    return chosen
+
+
+def _read_counts(connection: sqlite3.Connection, collection_id: str, terms: Sequence[str]) -> dict[str, int]:
+    """Return how many entries hold each term; the vocabulary is a view of the connection's own."""
     name = '"{}"'.format(f"words_{collection_id}".replace('"', '""'))
     connection.execute(
         f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{name} USING fts5vocab(main, {_table(collection_id)}, row)"
     )
-    row = connection.execute(f"SELECT doc FROM temp.{name} WHERE term = ?", (term,)).fetchone()  # noqa: S608 - quoted
-    return row is not None and row[0] <= _MAX_HOLDERS
+    counts = dict.fromkeys(terms, 0)
+    for term in terms:
+        row = connection.execute(f"SELECT doc FROM temp.{name} WHERE term = ?", (term,)).fetchone()  # noqa: S608 - quoted
+        if row is not None:
+            counts[term] = int(row[0])
+    return counts
 
 
 def _exists(connection: sqlite3.Connection, collection_id: str) -> bool:

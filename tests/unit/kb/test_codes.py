@@ -166,3 +166,8 @@ def test_a_code_alone_is_meant_as_one(text: str) -> None:
 @pytest.mark.parametrize("text", ["油温过高", "E-0471 怎么处理", "overheating", "no power", "油温60", ""])
 def test_words_are_not(text: str) -> None:
     assert not is_code_like(text)
+
+
+def test_what_counts_things_is_no_code() -> None:
+    assert list(iter_codes("No13 fan, bolt on swing#5 pinion")) == []
+    assert [mention.canonical for mention in iter_codes("ALARM#2 and error#12")] == ["ALARM2", "ERROR12"]

@@ -4,6 +4,7 @@ import pytest
 
 from kb.evidence import (
     CodeMatch,
+    complete_clipped,
     contains_code,
     has_unknown_name,
     match_code,
@@ -124,3 +125,11 @@ def test_the_share_counts_each_piece_of_the_question_once() -> None:
     assert measure_share(units, "Vent the valve.") == 0.5
     assert measure_share(units, "Vent the pumps.") == 1
     assert measure_share([], "Vent the pumps.") == 0
+
+
+def test_the_clipped_words_of_a_note_are_written_out_as_the_texts_have_them() -> None:
+    texts = ["Replace the transmission temperature sensor.", "Temporary replacement"]
+
+    assert complete_clipped("REPL TRANS TEMP SENSOR", texts) == "replace transmission temporary SENSOR"
+    assert complete_clipped("the svce rep", texts) == "the svce replace"
+    assert complete_clipped("更换 temp 传感器 A1B", []) == "更换 temp 传感器 A1B"

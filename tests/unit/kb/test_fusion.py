@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kb.fusion import combine, fuse, interleave
+from kb.fusion import combine, fuse, interleave, measure_margin
 
 
 def test_fusion_follows_the_worked_example() -> None:
@@ -57,3 +57,10 @@ def test_combining_where_one_side_found_nothing_follows_the_other() -> None:
     assert list(combine({}, {"a": 1.0, "b": 3.0}, floor=0.8, lexical_weight=0.5)) == ["b", "a"]
     assert combine({}, {}, floor=0.8, lexical_weight=0.5) == {}
     assert combine({"a": 0.7}, {}, floor=0.8, lexical_weight=0.5) == {"a": 0.0}
+
+
+def test_the_margin_is_what_a_later_score_lacks_of_the_best() -> None:
+    assert measure_margin([4.0, 1.0, 3.0], rank=1) == 0.25
+    assert measure_margin([4.0, 4.0], rank=1) == 0.0
+    assert measure_margin([4.0, 3.0], rank=2) == 1.0
+    assert measure_margin([], rank=0) == measure_margin([0.0, 0.0], rank=1) == 1.0

@@ -380,3 +380,17 @@ def test_a_trace_names_every_stage_and_the_better_of_two_equal_chunks() -> None:
     assert {"dense", "dense_rank", "fused"} <= set(trace.scores)
     assert list(trace.ranked) == list(trace.order)
     assert repeat not in [passage.chunk.id for passage in trace.result.passages]
+
+
+def test_words_that_many_chunks_share_leave_the_order_to_meaning() -> None:
+    news = [f"台风山竹登陆消息第{number}条，台风山竹台风山竹登陆。" for number in "一二三四五六七"]
+    library = _library(*news, "台风山竹于十七时登陆江门。")
+    lone = _library("台风山竹登陆台风山竹。", "台风山竹于十七时登陆江门。", "今天食堂供应鱼。")
+
+    def weigh(found: Library) -> float:
+        """Return how much more the words of the best count than the meaning of the last."""
+        trace = _make_retriever(found).trace(COLLECTION, "台风山竹几时登陆", top_k=9)
+        best = max(trace.scores["lexical"], key=trace.scores["lexical"].__getitem__)
+        return trace.scores["fused"][best]
+
+    assert weigh(library) < weigh(lone)

@@ -23,6 +23,8 @@ from kb.schemas import (
     AskIn,
     AttemptOut,
     BoxOut,
+    CalibrationIn,
+    CalibrationOut,
     CitationOut,
     CollectionIn,
     CollectionOut,
@@ -33,6 +35,9 @@ from kb.schemas import (
     DocumentsOut,
     ErrorDetail,
     ErrorOut,
+    ExplainedChunkOut,
+    ExplainIn,
+    ExplainOut,
     FaultLookUpOut,
     FaultOut,
     FaultSearchIn,
@@ -48,9 +53,11 @@ from kb.schemas import (
     ReceiptOut,
     RefusalOut,
     ReplayOut,
+    ScopeIn,
     SearchIn,
     SearchOut,
     SpanOut,
+    TagsIn,
     UploadOut,
     UploadResultOut,
     UsageOut,
@@ -116,6 +123,9 @@ class State:
     search_error: bool = False
     last_page: int = 9
     attached: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    calibrations: dict[str, CalibrationOut] = field(default_factory=dict)
+    evidence: dict[str, float] = field(default_factory=dict)
+    scopes: list[ScopeIn] = field(default_factory=list)
 
     @property
     def ready(self) -> bool:
@@ -177,6 +187,33 @@ def make_passage(rank: int, name: str, page: int, text: str) -> PassageOut:
         heading_path=["故障处理", "E-0471"],
         text=text,
         records=[],
+    )
+
+
+def make_explanation(collection: str, asked: ExplainIn) -> ExplainOut:
+    """Return what became of a page that others outranked."""
+    chunk = ExplainedChunkOut(
+        chunk_id="d-1-g1-00007",
+        page_start=asked.page or 9,
+        page_end=asked.page or 9,
+        text=QUOTE,
+        fate="fusion",
+        alone={"dense": 14, "lexical": None},
+        ranks={"fused": 11, "ranked": 11, "result": None},
+        scores={"dense": 0.71, "fused": 0.31},
+        repeated_by=None,
+    )
+    return ExplainOut(
+        question=asked.question,
+        collection=collection,
+        document_id="d-1",
+        document_name=asked.document,
+        document_state="ready",
+        fate="fusion",
+        evidence=0.62,
+        threshold=0.5,
+        unknown_codes=[],
+        chunks=[chunk],
     )
 
 
@@ -360,6 +397,40 @@ def create_app(state: State) -> FastAPI:
         state.collections[body.name] = {}
         return describe(body.name)
 
+    @app.post("/v1/collections/{name}/explain")
+    def explain(name: str, body: ExplainIn) -> ExplainOut:
+        state.documents(name)
+        return make_explanation(name, body)
+
+    @app.get("/v1/collections/{name}/calibration")
+    def get_calibration(name: str) -> CalibrationOut:
+        if name not in state.calibrations:
+            raise FakeError(404, "not_calibrated", "no threshold of its own", "Set one.")
+        return state.calibrations[name]
+
+    @app.put("/v1/collections/{name}/calibration")
+    def set_calibration(name: str, body: CalibrationIn) -> CalibrationOut:
+        state.calibrations[name] = CalibrationOut(
+            **body.model_dump(),
+            collection=name,
+            embedder="st-1",
+            reranker="",
+            chunker="1-320-48",
+            measured_at=NOW,
+            changed=[],
+        )
+        return state.calibrations[name]
+
+    @app.delete("/v1/collections/{name}/calibration", status_code=204)
+    def delete_calibration(name: str) -> None:
+        state.calibrations.pop(name, None)
+
+    @app.put("/v1/collections/{name}/documents/{document_id}/tags")
+    def set_tags(name: str, document_id: str, body: TagsIn) -> DocumentOut:
+        documents = state.documents(name)
+        documents[document_id] = documents[document_id].model_copy(update={"tags": body.tags})
+        return documents[document_id]
+
     @app.get("/v1/collections/{name}")
     def get_collection(name: str) -> CollectionOut:
         return describe(name)
@@ -520,6 +591,7 @@ def create_app(state: State) -> FastAPI:
     def search(body: SearchIn) -> SearchOut:
         documents = state.documents(body.collection)
         state.modes.append(body.mode)
+        state.scopes.append(body.scope)
         if state.search_error:
             raise FakeError(503, "vectors_unavailable", "the vector store is down", "Start it.")
         texts = [item for item in documents.values() if item.name.endswith(".txt")]
@@ -541,7 +613,8 @@ def create_app(state: State) -> FastAPI:
             query=body.query,
             collection=body.collection,
             passages=passages[: body.top_k or 8],
-            evidence=0.62 if body.mode == "hybrid" else None,
+            evidence=state.evidence.get(body.query, 0.62) if body.mode == "hybrid" else None,
+            threshold=0.5 if body.mode == "hybrid" else None,
         )
 
     @app.post("/v1/ask", response_model=None)

@@ -57,8 +57,9 @@ def test_help_tells_the_exit_codes(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "demo", "status", "ingest", "ask", "fault", "search", "eval", "settings", "version"]
-    + [f"documents {verb}" for verb in ("list", "show", "text", "delete")]
+    ["up", "demo", "status", "ingest", "ask", "fault", "search", "eval", "calibrate", "explain"]
+    + ["settings", "version"]
+    + [f"documents {verb}" for verb in ("list", "show", "text", "tag", "delete")]
     + [f"collections {verb}" for verb in ("list", "create", "delete")]
     + [f"jobs {verb}" for verb in ("list", "show", "cancel", "retry")]
     + [f"models {verb}" for verb in ("list", "pull", "verify")],
