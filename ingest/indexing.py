@@ -20,8 +20,8 @@ _ROWS_PER_WRITE = 128
 _WAITING_BATCHES = 8
 _ROUNDS = 3
 
-Done = Callable[[int], None]
-"""Called with the number of chunks that are embedded."""
+Done = Callable[[float], None]
+"""Called with the share of the text that is embedded, 0..1; first with what was when the call began."""
 
 
 class ChunkIndexer:
@@ -55,8 +55,14 @@ class ChunkIndexer:
             if not missing:
                 return
             _log.info("embedding_resumed", chunks=len(chunks), stored=len(chunks) - len(missing))
-            shifted = _shifted(done, len(chunks) - len(missing))
-            self._embed(collection_id, key, missing, lease=lease, done=shifted)
+            rest = _count_tokens(missing) / _count_tokens(chunks)
+            self._embed(
+                collection_id,
+                key,
+                missing,
+                lease=lease,
+                done=lambda share: done(1 - rest * (1 - share)),  # noqa: B023 - called in this round only
+            )
         raise BackendError(f"{len(missing)} chunks of {key!r} were written and are not in the indexes")
 
     def remove(self, collection_id: str, key: str) -> None:
@@ -68,6 +74,8 @@ class ChunkIndexer:
         self, collection_id: str, key: str, chunks: Sequence[Chunk], *, lease: JobLease, done: Done
     ) -> None:
         longest_first = sorted(chunks, key=lambda chunk: -chunk.token_count)
+        token_count, tokens_done = _count_tokens(chunks), 0
+        done(0.0)
         with _Writer(self._vectors, self._lexical, collection_id, key) as writer:
             for batch in _slices(len(chunks), self._batch_size):
                 lease.check()
@@ -76,7 +84,8 @@ class ChunkIndexer:
                     raise JobPausedError(f"the embedding of {key!r} goes on later")
                 texts = longest_first[batch]
                 writer.put(texts, self._embedder.embed_passages([chunk.indexed_text for chunk in texts]))
-                done(batch.stop)
+                tokens_done += _count_tokens(texts)
+                done(tokens_done / token_count)
             writer.finish()
 
 
@@ -151,8 +160,8 @@ class _Writer:
             self._failure = error
 
 
-def _shifted(done: Done, by: int) -> Done:
-    return lambda count: done(by + count)
+def _count_tokens(chunks: Sequence[Chunk]) -> int:
+    return sum(max(chunk.token_count, 1) for chunk in chunks)
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

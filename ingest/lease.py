@@ -11,6 +11,7 @@ import structlog
 
 from kb.errors import BackendError, JobCancelledError, KbError
 from kb.ports import Catalog
+from kb.progress import StageSpeed
 from kb.types import DocumentState
 
 _log = structlog.get_logger(__name__)
@@ -47,6 +48,7 @@ class JobLease:
         self._state = DocumentState.PARSING
         self._stage = "parsing"
         self._pages = (0, 0)
+        self._speed = StageSpeed()
         self._ended = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{job_id}", daemon=True)
@@ -69,13 +71,22 @@ class JobLease:
     def enter(self, state: DocumentState, stage: str, *, page_count: int, pages_done: int = 0) -> None:
         """Report a new stage at once; raises like `check`."""
         self._state, self._stage, self._pages = state, stage, (pages_done, page_count)
-        self._entered_at = self._clock()
+        self._entered_at, self._speed = self._clock(), StageSpeed()
         self._report()
         self.check()
 
     def advance(self, pages_done: int, page_count: int) -> None:
-        """Note progress; it is stored with the next report."""
+        """Note progress; it is stored with the next report.
+
+        The first call in a stage says where the stage begins.
+        """
+        self.advance_by_share(pages_done / max(page_count, 1), page_count)
         self._pages = (pages_done, page_count)
+
+    def advance_by_share(self, share: float, page_count: int) -> None:
+        """Note progress like `advance`, of work that is not done page by page; `share` is 0..1."""
+        self._pages = (int(page_count * share), page_count)
+        self._speed.note(share, now=self._clock())
 
     def should_end(self) -> bool:
         """Return whether the work must end now: `has_ended`, or this worker is being stopped."""
@@ -98,14 +109,16 @@ class JobLease:
 
     def _report(self) -> None:
         pages_done, page_count = self._pages
+        now = self._clock()
         goes_on = self._catalog.report_progress(
             self._job_id,
             state=self._state,
             stage=self._stage,
             pages_done=pages_done,
             page_count=page_count,
+            rest_s=self._speed.estimate_rest_s(now=now),
             lease_s=self._lease_s,
-            now=self._clock(),
+            now=now,
         )
         if not goes_on:
             self._ended.set()

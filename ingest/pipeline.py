@@ -205,8 +205,8 @@ class IngestPipeline:
         )
         self._vectors.ensure_collection(job.collection_id, dimension=self._embedder.dimension)
 
-        def advance(count: int) -> None:
-            lease.advance(page_count * count // len(chunks), page_count)
+        def advance(share: float) -> None:
+            lease.advance_by_share(share, page_count)
 
         if stored is StoredChunks.SAME:
             self._indexer.complete(job.collection_id, document.key, chunks, lease=lease, done=advance)

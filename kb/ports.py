@@ -646,10 +646,14 @@ class Catalog(Protocol):
         stage: str,
         pages_done: int,
         page_count: int,
+        rest_s: float | None,
         lease_s: float,
         now: datetime,
     ) -> bool:
-        """Store progress and renew the lease; returns False once the job should stop."""
+        """Store progress and renew the lease; returns False once the job should stop.
+
+        `rest_s` is how long this stage will still take, None when nobody can tell.
+        """
         ...
 
     def save_parsed(self, job_id: str, parsed: ParsedDocument, *, now: datetime) -> None:

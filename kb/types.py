@@ -278,14 +278,18 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job by one worker; `stage_started_at` is when its present stage began."""
+    """One run of a job by one worker.
+
+    `rest_s` is how many seconds its present stage will still take, told at the job's last change by the
+    speed measured until then; None before there is a speed.
+    """
 
     number: int
     worker: str
     started_at: datetime
     finished_at: datetime | None = None
     error: Problem | None = None
-    stage_started_at: datetime | None = None
+    rest_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

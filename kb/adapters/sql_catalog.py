@@ -231,6 +231,7 @@ class SqlCatalog:
         stage: str,
         pages_done: int,
         page_count: int,
+        rest_s: float | None,
         lease_s: float,
         now: datetime,
     ) -> bool:
@@ -243,6 +244,7 @@ class SqlCatalog:
                 stage=stage,
                 pages_done=pages_done,
                 page_count=page_count,
+                rest_s=rest_s,
                 lease_s=lease_s,
                 now=now,
             )

@@ -213,6 +213,7 @@ def report_progress(
     stage: str,
     pages_done: int,
     page_count: int,
+    rest_s: float | None,
     lease_s: float,
     now: datetime,
 ) -> bool:
@@ -220,16 +221,19 @@ def report_progress(
     row = find_working_row(c, job_id, lease)
     if row is None:
         return False
-    stage = clean_text(stage)
-    columns: dict[str, Any] = {"updated_at": now, "lease_until": now + timedelta(seconds=lease_s)}
-    if stage != c.scalar(sa.select(documents.c.stage).where(documents.c.job_id == row["id"])):
-        columns["attempts"] = write_attempts(_enter_stage(row, now=now))
-    _update_job(c, row, **columns)
+    *former, last = read_attempts(row["attempts"])
+    _update_job(
+        c,
+        row,
+        updated_at=now,
+        lease_until=now + timedelta(seconds=lease_s),
+        attempts=write_attempts((*former, replace(last, rest_s=rest_s))),
+    )
     _update_document(
         c,
         row,
         state=state,
-        stage=stage,
+        stage=clean_text(stage),
         pages_done=pages_done,
         page_count=page_count,
         updated_at=now,
@@ -401,11 +405,6 @@ def _close_attempts(row: Row, *, problem: Problem | None, now: datetime) -> tupl
         attempt if attempt.finished_at else replace(attempt, finished_at=now, error=problem)
         for attempt in attempts
     )
-
-
-def _enter_stage(row: Row, *, now: datetime) -> tuple[Attempt, ...]:
-    *former, last = read_attempts(row["attempts"])
-    return (*former, replace(last, stage_started_at=now))
 
 
 def _update_job(c: sa.Connection, row: Row, **columns: Any) -> None:

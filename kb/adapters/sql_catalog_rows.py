@@ -99,14 +99,14 @@ def write_attempts(attempts: Sequence[Attempt]) -> list[list[Any]]:
             attempt.started_at.isoformat(),
             attempt.finished_at.isoformat() if attempt.finished_at else None,
             write_problem(attempt.error) if attempt.error else None,
-            attempt.stage_started_at.isoformat() if attempt.stage_started_at else None,
+            attempt.rest_s,
         ]
         for attempt in attempts
     ]
 
 
 def read_attempts(items: list[list[Any]]) -> tuple[Attempt, ...]:
-    """Return the attempts of their JSON form; an older one has no start of the stage."""
+    """Return the attempts of their JSON form; an older one has a time, or nothing, in place of the rest."""
     return tuple(
         Attempt(
             number=number,
@@ -114,9 +114,9 @@ def read_attempts(items: list[list[Any]]) -> tuple[Attempt, ...]:
             started_at=datetime.fromisoformat(started),
             finished_at=datetime.fromisoformat(finished) if finished else None,
             error=read_problem(error),
-            stage_started_at=datetime.fromisoformat(stage[0]) if stage and stage[0] else None,
+            rest_s=rest[0] if rest and isinstance(rest[0], int | float) else None,
         )
-        for number, worker, started, finished, error, *stage in items
+        for number, worker, started, finished, error, *rest in items
     )
 
 

@@ -112,7 +112,13 @@ def start(catalog: Catalog, job: Job, *, worker: str = "w1", now: datetime = NOW
 
 
 def progress(
-    catalog: Catalog, job: Job, *, now: datetime = NOW, pages_done: int = 1, stage: str = "reading"
+    catalog: Catalog,
+    job: Job,
+    *,
+    now: datetime = NOW,
+    pages_done: int = 1,
+    stage: str = "reading",
+    rest_s: float | None = None,
 ) -> bool:
     return catalog.report_progress(
         job.id,
@@ -120,6 +126,7 @@ def progress(
         stage=stage,
         pages_done=pages_done,
         page_count=2,
+        rest_s=rest_s,
         lease_s=LEASE_S,
         now=now,
     )
@@ -776,19 +783,20 @@ def test_progress_is_shown_and_renews_the_lease(catalog: Catalog, collection: Co
     assert catalog.find_lease_end(job.id) == after(50 + LEASE_S)
 
 
-def test_an_attempt_remembers_when_its_stage_began(catalog: Catalog, collection: Collection) -> None:
+def test_an_attempt_remembers_how_long_its_stage_still_takes(
+    catalog: Catalog, collection: Collection
+) -> None:
     job = get_job(register(catalog, collection))
     started = start(catalog, job)
     assert started is not None
 
-    progress(catalog, job, now=after(1))
-    progress(catalog, job, now=after(9), pages_done=2)
-    first = catalog.get_job(job.id).attempts[-1].stage_started_at
+    progress(catalog, job, now=after(9), rest_s=12.5)
+    told = catalog.get_job(job.id).attempts[-1].rest_s
     progress(catalog, job, now=after(12), stage="embedding")
 
-    assert started.attempts[-1].stage_started_at is None
-    assert first == after(1)
-    assert catalog.get_job(job.id).attempts[-1].stage_started_at == after(12)
+    assert started.attempts[-1].rest_s is None
+    assert told == 12.5
+    assert catalog.get_job(job.id).attempts[-1].rest_s is None
 
 
 def test_a_finished_document_is_ready_with_its_counts(catalog: Catalog, collection: Collection) -> None:

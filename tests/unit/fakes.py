@@ -301,6 +301,7 @@ class FakeCatalog(Switch):
         stage: str,
         pages_done: int,
         page_count: int,
+        rest_s: float | None,
         lease_s: float,
         now: datetime,
     ) -> bool:

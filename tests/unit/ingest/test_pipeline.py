@@ -273,6 +273,7 @@ class FailingCatalog(SqlCatalog):
         stage: str,
         pages_done: int,
         page_count: int,
+        rest_s: float | None,
         lease_s: float,
         now: datetime,
     ) -> bool:
@@ -285,6 +286,7 @@ class FailingCatalog(SqlCatalog):
             stage=stage,
             pages_done=pages_done,
             page_count=page_count,
+            rest_s=rest_s,
             lease_s=lease_s,
             now=now,
         )
@@ -651,6 +653,21 @@ def test_the_lease_is_renewed_during_a_long_parse(bench: Workbench) -> None:
         wait_until(lambda: bench.get(job).pages_done == 1, what="progress is stored")
 
     bench.reader.during = parse_long
+
+    bench.run(job, lease_s=0.6)
+
+    assert bench.get(job).state is DocumentState.READY
+
+
+def test_a_document_of_one_page_tells_how_long_its_embedding_still_takes(bench: Workbench) -> None:
+    job = bench.register()
+    bench.reader.parsed = ParsedDocument((Page(1, TEXT),), "text/plain")
+
+    def embed_long() -> None:
+        if len(bench.embedder.batches) == 2:
+            wait_until(lambda: bench.catalog.get_job(job.id).attempts[-1].rest_s is not None, what="a rest")
+
+    bench.embedder.during = embed_long
 
     bench.run(job, lease_s=0.6)
 
