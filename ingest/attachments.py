@@ -19,6 +19,7 @@ from kb.ports import (
     FoundAttachments,
     LeaveReason,
     LeftOut,
+    ReadRequest,
     SourceFiles,
 )
 from kb.types import Document, Problem
@@ -74,14 +75,13 @@ class AttachmentIntake:
         limits = AttachmentLimits(0, 0, 0) if is_too_deep else self._find_room(use)
         with tempfile.TemporaryDirectory(prefix="kb-attached-") as folder:
             try:
-                found = self._reader.read_attachments(
+                request = ReadRequest(
                     self._files.get_path(document.sha256),
                     name=document.name,
                     password=password,
-                    limits=limits,
-                    folder=Path(folder),
                     is_cancelled=is_cancelled,
                 )
+                found = self._reader.read_attachments(request, limits=limits, folder=Path(folder))
             except DocumentError as error:
                 _log.warning("attachments_not_read", document_id=document.id, code=error.code)
                 message = f"what is attached can't be taken out: {error.message}"

@@ -33,6 +33,7 @@ from kb.ports import (
     IngestQueue,
     LexicalIndex,
     Passwords,
+    ReadRequest,
     SourceFiles,
     StoredChunks,
     VectorStore,
@@ -48,10 +49,6 @@ _MANY = 10_000
 
 def _never() -> bool:
     return False
-
-
-def _ignore(pages_done: int, page_count: int) -> None:
-    """Keep the progress that is shown."""
 
 
 class IngestPipeline:
@@ -263,14 +260,14 @@ class IngestPipeline:
             page_count=document.page_count,
             pages_done=document.pages_done,
         )
-        parsed = self._reader.read(
+        request = ReadRequest(
             self._files.get_path(document.sha256),
             name=document.name,
             password=password,
-            progress=_ignore if was_embedding else lease.advance,
             is_cancelled=lease.should_end,
             should_pause=lease.should_pause,
         )
+        parsed = self._reader.read(request if was_embedding else replace(request, progress=lease.advance))
         lease.check()
         return parsed
 

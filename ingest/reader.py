@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from kb.errors import (
     TooManyPagesError,
     UnsupportedFormatError,
 )
-from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut, PageProgress
+from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut, ReadRequest
 from kb.types import ParsedDocument
 
 _ERRORS: dict[str, type[DocumentError]] = {
@@ -92,145 +92,110 @@ class SubprocessReader:
         self._ocr = ocr
         self._cache = cache
 
-    def read(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool] = lambda: False,
-    ) -> ParsedDocument:
+    def read(self, request: ReadRequest) -> ParsedDocument:
         """See the port; `memory_bytes` comes on top of what the libraries map when they are loaded."""
-        if not path.is_file():
+        if not request.path.is_file():
             raise DamagedFileError(
-                f"the stored bytes of {name!r} are gone", next_step="Upload the file again."
+                f"the stored bytes of {request.name!r} are gone", next_step="Upload the file again."
             )
-        if is_cancelled():
-            raise JobCancelledError(f"parsing of {name!r} was cancelled")
-        with self._open_store(path) as (folder, is_kept):
+        if request.is_cancelled():
+            raise JobCancelledError(f"parsing of {request.name!r} was cancelled")
+        with self._open_store(request.path) as (folder, is_kept):
             store = PageStore(folder)
             # What an encrypted file says is given to nobody without the password.
-            kept = store.find_parsed() if is_kept and password is None else None
+            kept = store.find_parsed() if is_kept and request.password is None else None
             if kept is not None:
-                progress(len(kept.pages), len(kept.pages))
+                request.progress(len(kept.pages), len(kept.pages))
                 return kept
             started_s = time.monotonic()
             with tempfile.TemporaryDirectory(prefix="kb-parse-") as scratch:
-                request = ParseRequest(
-                    path=str(path.absolute()),
-                    name=name,
-                    result_path=str(Path(scratch) / "result.json"),
-                    memory_bytes=self._memory_bytes,
-                    max_pages=self._max_pages,
-                    ocr=self._ocr,
-                    pages_folder=str(folder.absolute()),
-                    max_text_bytes=self._max_text_bytes,
-                    password=password,
-                )
-                raw = self._read_ranges(
-                    request,
-                    store,
-                    progress=progress,
-                    is_cancelled=is_cancelled,
-                    should_pause=should_pause,
-                    is_kept=is_kept,
-                )
+                task = self._describe(request, scratch=scratch, pages_folder=str(folder.absolute()))
+                raw = self._read_ranges(task, request, store, is_kept=is_kept)
             if is_kept:
                 if time.monotonic() - started_s < self._keep_from_s:
                     store.clear()
-                elif password is None:
+                elif request.password is None:
                     store.save_parsed(raw)
         if self._cache is not None:
             self._cache.prune()
         return from_json(raw)
 
     def read_attachments(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        limits: AttachmentLimits,
-        folder: Path,
-        is_cancelled: Callable[[], bool],
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
     ) -> FoundAttachments:
         """See the port; an attachment that ends the process is left out by the next one."""
-        if is_cancelled():
-            raise JobCancelledError(f"taking attachments out of {name!r} was cancelled")
+        if request.is_cancelled():
+            raise JobCancelledError(f"taking attachments out of {request.name!r} was cancelled")
         with tempfile.TemporaryDirectory(prefix="kb-parse-") as scratch:
-            request = ParseRequest(
-                path=str(path.absolute()),
-                name=name,
-                result_path=str(Path(scratch) / "result.json"),
-                memory_bytes=self._memory_bytes,
-                max_pages=self._max_pages,
+            task = replace(
+                self._describe(request, scratch=scratch, pages_folder=scratch),
                 ocr=False,
-                pages_folder=scratch,
-                max_text_bytes=self._max_text_bytes,
-                password=password,
                 attachments_folder=str(folder.absolute()),
                 max_attachments=limits.max_count,
                 max_attachment_bytes=limits.max_bytes,
                 max_attachments_bytes=limits.max_total_bytes,
             )
-            found = self._extract(request, is_cancelled=is_cancelled)
+            found = self._extract(task, request)
         return FoundAttachments(
             files=tuple((name, folder / str(index)) for index, name in enumerate(found["taken"])),
             left_out=tuple(LeftOut(name, LeaveReason(reason)) for name, reason in found["left_out"]),
             skipped=tuple(LeftOut(name, LeaveReason(reason)) for name, reason in found["skipped"]),
         )
 
-    def _extract(self, request: ParseRequest, *, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+    def _describe(self, request: ReadRequest, *, scratch: str, pages_folder: str) -> ParseRequest:
+        """Return the request in the form that a process takes."""
+        return ParseRequest(
+            path=str(request.path.absolute()),
+            name=request.name,
+            result_path=str(Path(scratch) / "result.json"),
+            memory_bytes=self._memory_bytes,
+            max_pages=self._max_pages,
+            ocr=self._ocr,
+            pages_folder=pages_folder,
+            max_text_bytes=self._max_text_bytes,
+            password=request.password,
+        )
+
+    def _run(self, task: ParseRequest, request: ReadRequest) -> ChildEnd:
+        return run_child(
+            task,
+            timeout_s=self._timeout_s,
+            page_timeout_s=min(self._page_timeout_s, self._timeout_s),
+            progress=request.progress,
+            is_cancelled=request.is_cancelled,
+            should_pause=request.should_pause,
+        )
+
+    def _extract(self, task: ParseRequest, request: ReadRequest) -> dict[str, Any]:
         """Run processes until one has gone through all attachments; returns what `extract` returned."""
+        unwatched = replace(request, progress=_ignore, should_pause=_never)
         while True:
-            end = run_child(
-                request,
-                timeout_s=self._timeout_s,
-                page_timeout_s=min(self._page_timeout_s, self._timeout_s),
-                progress=_ignore,
-                is_cancelled=is_cancelled,
-                should_pause=lambda: False,
-            )
+            end = self._run(task, unwatched)
             outcome = end.outcome or {}
             if "error" in outcome:
                 raise _to_error(outcome["error"])
             if "attachments" in outcome:
                 found: dict[str, Any] = outcome["attachments"]
                 return found
-            unreadable = (*request.unreadable_attachments, end.page)
+            unreadable = (*task.unreadable_attachments, end.page)
             if not end.page or end.ended_by is EndedBy.TIME or len(unreadable) > _MAX_DEADLY_ATTACHMENTS:
-                raise self._as_error(end, request)
+                raise self._as_error(end, task)
             _log.warning("attachment_ended_its_process", number=end.page, detail=end.detail)
-            request = replace(request, unreadable_attachments=unreadable)
+            task = replace(task, unreadable_attachments=unreadable)
 
     def _read_ranges(
-        self,
-        request: ParseRequest,
-        store: PageStore,
-        *,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool],
-        is_kept: bool,
+        self, task: ParseRequest, request: ReadRequest, store: PageStore, *, is_kept: bool
     ) -> dict[str, Any]:
         """Run processes until one has the whole document; returns it in the form of `ingest.parsed_json`."""
+        if not is_kept:
+            request = replace(request, should_pause=_never)
         damaged = store.load_damaged()
         pages_read = deaths = suspect = 0
         while True:
             store.drop_torn_line()
-            can_pause = is_kept and pages_read > 0
-            if can_pause and should_pause():
+            if pages_read > 0 and request.should_pause():
                 raise JobPausedError(f"parsing of {request.name!r} goes on later")
-            end = run_child(
-                request,
-                timeout_s=self._timeout_s,
-                page_timeout_s=min(self._page_timeout_s, self._timeout_s),
-                progress=progress,
-                is_cancelled=is_cancelled,
-                should_pause=should_pause if is_kept else lambda: False,
-            )
+            end = self._run(task, request)
             pages_read += end.pages_read
             outcome = end.outcome or {}
             if "document" in outcome:
@@ -244,7 +209,7 @@ class SubprocessReader:
             code = ParseMemoryError.code if "bad_page" in outcome else _PAGE_ERRORS.get(end.ended_by)
             deaths += 1
             if not page or code is None or deaths > _MAX_DEATHS:
-                raise self._as_error(end, request)
+                raise self._as_error(end, task)
             _log.warning("page_ended_its_process", page_number=page, code=code, detail=end.detail)
             # Another page may be to blame that was read before in the same process, unless time ran out.
             if end.pages_read and page != suspect and code != ParseTimeoutError.code:
@@ -266,17 +231,21 @@ class SubprocessReader:
         with tempfile.TemporaryDirectory(prefix="kb-pages-") as folder_name:
             yield Path(folder_name), False
 
-    def _as_error(self, end: ChildEnd, request: ParseRequest) -> DocumentError:
-        name = request.name
+    def _as_error(self, end: ChildEnd, task: ParseRequest) -> DocumentError:
+        name = task.name
         if end.ended_by in (EndedBy.TIME, EndedBy.PAGE_TIME):
             return ParseTimeoutError(f"parsing {name!r} took longer than {self._timeout_s:g} s")
         if end.ended_by is EndedBy.CRASH:
             return DamagedFileError(f"parsing {name!r} ended its process ({end.detail})")
-        return ParseMemoryError(f"{name!r} needs more memory than {request.memory_bytes} bytes")
+        return ParseMemoryError(f"{name!r} needs more memory than {task.memory_bytes} bytes")
 
 
 def _ignore(pages_done: int, page_count: int) -> None:
     """Take progress and do nothing."""
+
+
+def _never() -> bool:
+    return False
 
 
 def _to_error(raw: dict[str, str]) -> DocumentError:

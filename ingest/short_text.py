@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from ingest.formats import TEXT, detect_media_type
 from ingest.parsers.text import TextParser
 from kb.errors import JobCancelledError
-from kb.ports import AttachmentLimits, DocumentReader, FoundAttachments, PageProgress
+from kb.ports import AttachmentLimits, DocumentReader, FoundAttachments, ReadRequest
 from kb.types import ParsedDocument
 
 MAX_BYTES = 32 * 1024
@@ -28,44 +27,19 @@ class ShortTextReader:
         self._other = other
         self._parser = TextParser()
 
-    def read(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool] = lambda: False,
-    ) -> ParsedDocument:
+    def read(self, request: ReadRequest) -> ParsedDocument:
         """See the port."""
-        if not _is_short_text(path, name):
-            return self._other.read(
-                path,
-                name=name,
-                password=password,
-                progress=progress,
-                is_cancelled=is_cancelled,
-                should_pause=should_pause,
-            )
-        if is_cancelled():
-            raise JobCancelledError(f"parsing of {name!r} was cancelled")
-        return self._parser.parse(path, name=name, password=None, progress=progress)
+        if not _is_short_text(request.path, request.name):
+            return self._other.read(request)
+        if request.is_cancelled():
+            raise JobCancelledError(f"parsing of {request.name!r} was cancelled")
+        return self._parser.parse(request.path, name=request.name, password=None, progress=request.progress)
 
     def read_attachments(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        limits: AttachmentLimits,
-        folder: Path,
-        is_cancelled: Callable[[], bool],
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
     ) -> FoundAttachments:
         """See the port; nothing is attached to plain text."""
-        return self._other.read_attachments(
-            path, name=name, password=password, limits=limits, folder=folder, is_cancelled=is_cancelled
-        )
+        return self._other.read_attachments(request, limits=limits, folder=folder)
 
 
 def _is_short_text(path: Path, name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum, auto
 from pathlib import Path
@@ -40,6 +40,29 @@ Vectors = npt.NDArray[np.float32]
 
 PageProgress = Callable[[int, int], None]
 """Called with (pages done, pages in all) while a document is parsed."""
+
+
+def _ignore(pages_done: int, page_count: int) -> None:
+    """Take progress and do nothing."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A file that a `DocumentReader` shall read, and who watches.
+
+    `name` is what the user calls it. `is_cancelled` and `should_pause` are asked twice a second or so.
+    """
+
+    path: Path
+    name: str
+    password: str | None = field(default=None, repr=False)
+    progress: PageProgress = _ignore
+    is_cancelled: Callable[[], bool] = _never
+    should_pause: Callable[[], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +176,7 @@ class Parser(Protocol):
 class DocumentReader(Protocol):
     """Parses any file in a contained way: a file can end badly, the caller can't."""
 
-    def read(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool] = lambda: False,
-    ) -> ParsedDocument:
+    def read(self, request: ReadRequest) -> ParsedDocument:
         """Return the parsed document.
 
         Raises a `DocumentError` (time and memory limits included), or `JobCancelledError` within
@@ -173,18 +187,11 @@ class DocumentReader(Protocol):
         ...
 
     def read_attachments(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        limits: AttachmentLimits,
-        folder: Path,
-        is_cancelled: Callable[[], bool],
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
     ) -> FoundAttachments:
         """Write what is attached to new files in `folder`, whose names have nothing to do with theirs.
 
-        What is attached to attachments stays in them. Raises like `read`.
+        What is attached to attachments stays in them. Raises like `read`, but never pauses.
         """
         ...
 

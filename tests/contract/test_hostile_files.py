@@ -13,6 +13,7 @@ import pytest
 from ingest.page_cache import PageCache
 from ingest.reader import SubprocessReader
 from kb.errors import DocumentError
+from kb.ports import ReadRequest
 from kb.types import ParsedDocument
 from tests.service import SAMPLES
 
@@ -47,9 +48,7 @@ def read(path: Path, name: str) -> ParsedDocument | str:
         max_text_bytes=8 * MIB,
     )
     try:
-        return reader.read(
-            path, name=name, password=None, progress=lambda done, total: None, is_cancelled=lambda: False
-        )
+        return reader.read(ReadRequest(path, name=name))
     except DocumentError as error:
         ended_by = error
     assert ended_by.code in CODES
@@ -186,9 +185,7 @@ def test_the_cache_of_a_damaged_file_does_no_harm(tmp_path: Path) -> None:
     )
 
     def parse() -> ParsedDocument:
-        return reader.read(
-            path, name="m.pdf", password=None, progress=lambda done, total: None, is_cancelled=lambda: False
-        )
+        return reader.read(ReadRequest(path, name="m.pdf"))
 
     first = parse()
     for file in (tmp_path / "cache").glob("*/*/p*"):

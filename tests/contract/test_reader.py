@@ -37,7 +37,7 @@ from kb.errors import (
     TooManyPagesError,
     UnsupportedFormatError,
 )
-from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut
+from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut, ReadRequest
 from kb.types import ParsedDocument
 from tests.unit.ingest.pdf_samples import PROSE, draw, embed, paragraph
 
@@ -68,9 +68,7 @@ def make_reader(
 def read(
     reader: SubprocessReader, path: Path, *, name: str = "sample.txt", password: str | None = None
 ) -> ParsedDocument:
-    return reader.read(
-        path, name=name, password=password, progress=lambda done, total: None, is_cancelled=lambda: False
-    )
+    return reader.read(ReadRequest(path, name=name, password=password))
 
 
 def save(folder: Path, data: bytes) -> Path:
@@ -129,11 +127,9 @@ def test_a_document_comes_back_with_progress(tmp_path: Path, pdf: bytes) -> None
     seen: list[tuple[int, int]] = []
 
     parsed = make_reader().read(
-        save(tmp_path, pdf),
-        name="m.pdf",
-        password=None,
-        progress=lambda done, total: seen.append((done, total)),
-        is_cancelled=lambda: False,
+        ReadRequest(
+            save(tmp_path, pdf), name="m.pdf", progress=lambda done, total: seen.append((done, total))
+        )
     )
 
     assert [page.text for page in parsed.pages] == [" ".join(PROSE)] * 3
@@ -226,7 +222,7 @@ def test_cancellation_ends_the_process(endless: Path, children: Children) -> Non
 
     with pytest.raises(JobCancelledError):
         make_reader(max_pages=5000).read(
-            endless, name="m.pdf", password=None, progress=progress, is_cancelled=asked.is_set
+            ReadRequest(endless, name="m.pdf", progress=progress, is_cancelled=asked.is_set)
         )
 
     assert children() == []
@@ -234,13 +230,7 @@ def test_cancellation_ends_the_process(endless: Path, children: Children) -> Non
 
 def test_a_cancelled_job_starts_no_process(tmp_path: Path) -> None:
     with pytest.raises(JobCancelledError):
-        make_reader().read(
-            save(tmp_path, b"x"),
-            name="m.txt",
-            password=None,
-            progress=lambda done, total: None,
-            is_cancelled=lambda: True,
-        )
+        make_reader().read(ReadRequest(save(tmp_path, b"x"), name="m.txt", is_cancelled=lambda: True))
 
 
 @pytest.mark.parametrize(
@@ -254,17 +244,16 @@ def test_a_process_that_dies_is_an_error_of_the_file(
             child.send_signal(number)
 
     with pytest.raises(error):
-        make_reader(max_pages=5000).read(
-            endless, name="m.pdf", password=None, progress=progress, is_cancelled=lambda: False
-        )
+        make_reader(max_pages=5000).read(ReadRequest(endless, name="m.pdf", progress=progress))
 
 
 def test_the_process_ends_with_its_parent(endless: Path, tmp_path: Path) -> None:
     script = (
-        "from ingest.reader import SubprocessReader; from pathlib import Path\n"
-        "SubprocessReader(timeout_s=300, memory_bytes=2**30, max_pages=5000, ocr=False).read("
-        f"Path({str(endless)!r}), name='m.pdf', password=None, progress=lambda d, t: print(d, flush=True), "
-        "is_cancelled=lambda: False)"
+        "from ingest.reader import SubprocessReader; from kb.ports import ReadRequest\n"
+        "from pathlib import Path\n"
+        "SubprocessReader(timeout_s=300, memory_bytes=2**30, max_pages=5000, ocr=False).read(ReadRequest("
+        f"Path({str(endless)!r}), name='m.pdf', progress=lambda d, t: print(d, flush=True), "
+        "is_cancelled=lambda: False))"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -292,7 +281,7 @@ def test_the_password_is_in_neither_arguments_nor_environment(tmp_path: Path, ch
                 seen.extend([*child.cmdline(), *child.environ().values()])
 
     parsed = make_reader(max_pages=500).read(
-        path, name="m.pdf", password=secret, progress=progress, is_cancelled=lambda: False
+        ReadRequest(path, name="m.pdf", password=secret, progress=progress)
     )
 
     assert len(parsed.pages) == 300
@@ -311,7 +300,7 @@ def count_page_reads(reader: SubprocessReader, path: Path) -> tuple[ParsedDocume
     def progress(done: int, total: int) -> None:
         seen.add(done)
 
-    parsed = reader.read(path, name="m.pdf", password=None, progress=progress, is_cancelled=lambda: False)
+    parsed = reader.read(ReadRequest(path, name="m.pdf", progress=progress))
     return parsed, len(seen)
 
 
@@ -343,12 +332,12 @@ def test_a_paused_document_goes_on_where_it_was(tmp_path: Path) -> None:
     while pauses < 200:
         try:
             parsed = reader.read(
-                path,
-                name="m.pdf",
-                password=None,
-                progress=lambda done, total: dones.append(done),
-                is_cancelled=lambda: False,
-                should_pause=lambda: True,
+                ReadRequest(
+                    path,
+                    name="m.pdf",
+                    progress=lambda done, total: dones.append(done),
+                    should_pause=lambda: True,
+                )
             )
             break
         except JobPausedError:
@@ -367,11 +356,12 @@ def test_a_cancelled_document_keeps_its_pages(tmp_path: Path, endless: Path) -> 
 
     with pytest.raises(JobCancelledError):
         reader.read(
-            endless,
-            name="m.pdf",
-            password=None,
-            progress=lambda done, total: asked.set() if done > 3 else None,
-            is_cancelled=asked.is_set,
+            ReadRequest(
+                endless,
+                name="m.pdf",
+                progress=lambda done, total: asked.set() if done > 3 else None,
+                is_cancelled=asked.is_set,
+            )
         )
 
     (pages,) = tmp_path.glob("*/*/pages")
@@ -401,12 +391,9 @@ def read_attachments(
     folder = path.parent / "attached"
     folder.mkdir()
     found = reader.read_attachments(
-        path,
-        name=name,
-        password=password,
+        ReadRequest(path, name=name, password=password),
         limits=AttachmentLimits(10, 1000, 10_000),
         folder=folder,
-        is_cancelled=lambda: False,
     )
     assert {path.parent for _, path in found.files} <= {folder}
     return {own: written.read_bytes() for own, written in found.files}, found
@@ -472,10 +459,7 @@ def test_taking_attachments_out_stops_when_the_job_is_cancelled(tmp_path: Path) 
 
     with pytest.raises(JobCancelledError):
         make_reader().read_attachments(
-            path,
-            name="mail.eml",
-            password=None,
+            ReadRequest(path, name="mail.eml", is_cancelled=lambda: True),
             limits=AttachmentLimits(10, 1000, 10_000),
             folder=tmp_path,
-            is_cancelled=lambda: True,
         )

@@ -36,7 +36,7 @@ from kb.ports import (
     LeaveReason,
     LeftOut,
     LexicalEntry,
-    PageProgress,
+    ReadRequest,
     StoredFile,
     VectorRecord,
     Vectors,
@@ -104,37 +104,21 @@ class FakeReader:
         self.skipped: tuple[LeftOut, ...] = ()
         self.limits: list[AttachmentLimits] = []
 
-    def read(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        progress: PageProgress,
-        is_cancelled: Callable[[], bool],
-        should_pause: Callable[[], bool] = lambda: False,
-    ) -> ParsedDocument:
-        self.reads.append((path, name))
-        self.passwords.append(password)
-        progress(1, 2)
-        self.during(is_cancelled)
-        if self.pauses and should_pause():
+    def read(self, request: ReadRequest) -> ParsedDocument:
+        self.reads.append((request.path, request.name))
+        self.passwords.append(request.password)
+        request.progress(1, 2)
+        self.during(request.is_cancelled)
+        if self.pauses and request.should_pause():
             self.pauses -= 1
             raise JobPausedError("later")
-        if is_cancelled():
+        if request.is_cancelled():
             raise JobCancelledError("told to stop")
-        progress(2, 2)
+        request.progress(2, 2)
         return self.parsed
 
     def read_attachments(
-        self,
-        path: Path,
-        *,
-        name: str,
-        password: str | None,
-        limits: AttachmentLimits,
-        folder: Path,
-        is_cancelled: Callable[[], bool],
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
     ) -> FoundAttachments:
         self.limits.append(limits)
         if isinstance(self.attached, DocumentError):

@@ -6,25 +6,25 @@ import pytest
 
 from ingest.short_text import MAX_BYTES, ShortTextReader
 from kb.errors import DamagedFileError, EmptyFileError, JobCancelledError
-from kb.ports import DocumentReader, FoundAttachments
+from kb.ports import AttachmentLimits, DocumentReader, FoundAttachments, ReadRequest
 from kb.types import ParsedDocument
 
 
 class Elsewhere:
     """Reads nothing, and says that it was asked."""
 
-    def read(self, path: Path, **_options: object) -> ParsedDocument:
-        raise DamagedFileError(f"{path.name} was left to the other reader")
+    def read(self, request: ReadRequest) -> ParsedDocument:
+        raise DamagedFileError(f"{request.name} was left to the other reader")
 
-    def read_attachments(self, path: Path, **_options: object) -> FoundAttachments:
-        return FoundAttachments(files=(("a.txt", path),))
+    def read_attachments(
+        self, request: ReadRequest, *, limits: AttachmentLimits, folder: Path
+    ) -> FoundAttachments:
+        return FoundAttachments(files=(("a.txt", request.path),))
 
 
 def read(path: Path, *, name: str = "note.txt", cancelled: bool = False) -> ParsedDocument:
     other: DocumentReader = Elsewhere()
-    return ShortTextReader(other).read(
-        path, name=name, password=None, progress=lambda _done, _total: None, is_cancelled=lambda: cancelled
-    )
+    return ShortTextReader(other).read(ReadRequest(path, name=name, is_cancelled=lambda: cancelled))
 
 
 @pytest.mark.parametrize("name", ["note.txt", "说明.TXT"])
