@@ -6,64 +6,20 @@ import os
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kb.cli.following import BAR_WIDTH, NAME_WIDTH, IngestRow, follow, plain, refresh
 from kb.cli.session import CollectionOption, ExitCode, JsonOption, get_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
-    from kb.client import ClientError, KbClient
-    from kb.schemas import DocumentOut, JobOut, ProblemOut
-
-# The pause between two looks grows, so that small files feel instant and large ones cost nothing.
-_FIRST_POLL_S, _LAST_POLL_S = 0.05, 0.6
-# Jobs are worked off in order: looking at the first few is enough, however many wait behind them.
-_POLLED_JOBS = 16
-_SILENCE_S = 60.0
-_NAME_WIDTH, _BAR_WIDTH = 32, 18
-
-
-@dataclass(slots=True)
-class IngestRow:
-    """What became of one file."""
-
-    path: Path
-    name: str
-    document: DocumentOut | None = None
-    duplicate: bool = False
-    unchanged: bool = False
-    error: ProblemOut | None = None
-
-    @property
-    def state(self) -> str:
-        """State of the document, `unchanged`, `duplicate` or `failed`."""
-        if self.error is not None or self.document is None:
-            return "failed"
-        if self.unchanged:
-            return "unchanged"
-        return "duplicate" if self.duplicate else self.document.state
-
-    @property
-    def failed(self) -> bool:
-        """True when the file is not searchable and will not become so by itself."""
-        return self.state in ("failed", "cancelled")
-
-    @property
-    def problem(self) -> ProblemOut | None:
-        """Why it failed, or what a reader should know."""
-        if self.error is not None:
-            return self.error
-        if self.document is None:
-            return None
-        return self.document.error or next(iter(self.document.warnings), None)
+    from kb.client import KbClient
 
 
 def ingest(
@@ -194,9 +150,9 @@ def ingest_files(
         shown.print(f"Created the collection {collection!r}.", highlight=False, markup=False)
     rows = _upload(client, files, collection=collection, force=force, password=password, console=shown)
     if wait:
-        _follow(client, rows, console=shown)
+        rows = follow(client, rows, console=shown)
     for row in rows:
-        _refresh(client, row)
+        refresh(client, row)
     if not quiet:
         print_rows(shown, rows, elapsed_s=time.monotonic() - started)
     return rows
@@ -230,7 +186,7 @@ def _upload(
     sizes = [_size_of(file) for file in files]
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=_BAR_WIDTH),
+        BarColumn(bar_width=BAR_WIDTH),
         DownloadColumn(),
         TimeRemainingColumn(),
         console=console,
@@ -240,8 +196,8 @@ def _upload(
         bar = progress.add_task("Uploading", total=sum(sizes))
         sent_before = 0
         for number, (row, size) in enumerate(zip(rows, sizes, strict=True), start=1):
-            label = pad(f"Uploading {number}/{len(rows)} {row.name}", _NAME_WIDTH)
-            progress.update(bar, description=_plain(label), completed=sent_before)
+            label = pad(f"Uploading {number}/{len(rows)} {row.name}", NAME_WIDTH)
+            progress.update(bar, description=plain(label), completed=sent_before)
             try:
                 row.document = known.find(row.path, name=row.name)
                 if row.document is not None:
@@ -272,154 +228,6 @@ def _upload(
                 )
             sent_before += size
     return rows
-
-
-def _refresh(client: KbClient, row: IngestRow) -> None:
-    from kb.client import ClientError
-
-    if row.document is None or row.error is not None:
-        return
-    try:
-        row.document = client.get_document(row.document.collection, row.document.id)
-    except ClientError as error:
-        if error.status != 404:
-            raise
-        row.error = _gone(error)
-
-
-def _gone(error: ClientError) -> ProblemOut:
-    """Return what to say of a document that somebody deleted meanwhile."""
-    from kb.schemas import ProblemOut
-
-    return ProblemOut(code=error.code, message="it was deleted or replaced while it was ingested")
-
-
-def _follow(client: KbClient, rows: Sequence[IngestRow], *, console: Console) -> None:
-    from kb.client import ClientError, ServiceUnreachableError
-    from kb.types import DocumentState
-
-    followed = [
-        row
-        for row in rows
-        if row.error is None
-        and row.document is not None
-        and row.document.job_id
-        and not DocumentState(row.document.state).is_terminal
-    ]
-    if not followed:
-        return
-    view = _FollowView(console, total=len(followed))
-    pending = list(followed)
-    silent_since: float | None = None
-    pause_s = _FIRST_POLL_S
-    try:
-        with view.progress:
-            while pending:
-                for row in pending[:_POLLED_JOBS]:
-                    assert row.document is not None
-                    try:
-                        job = client.get_job(row.document.job_id)
-                    except ServiceUnreachableError:
-                        silent_since = silent_since or time.monotonic()
-                        if time.monotonic() - silent_since > _SILENCE_S:
-                            raise
-                        break
-                    except ClientError as error:
-                        if error.status != 404:
-                            raise
-                        row.error = _gone(error)
-                        pending.remove(row)
-                        continue
-                    silent_since = None
-                    view.show(row, job)
-                    if DocumentState(job.document_state).is_terminal:
-                        pending.remove(row)
-                if pending:
-                    time.sleep(pause_s)
-                    pause_s = min(_LAST_POLL_S, pause_s * 1.2)
-    except KeyboardInterrupt:
-        console.print(
-            f"Left {len(pending)} of {len(followed)} documents to the workers; `kb jobs list` shows them.",
-            highlight=False,
-        )
-        raise
-
-
-class _FollowView:
-    """One bar per document at work and one over all; ended documents become lines above the bars."""
-
-    def __init__(self, console: Console, *, total: int) -> None:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-        self.progress: Progress = Progress(
-            SpinnerColumn(finished_text=" "),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=_BAR_WIDTH),
-            TextColumn("{task.fields[pages]:<11}"),
-            TextColumn("{task.fields[stage]}", style="dim"),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._console = console
-        self._total = total
-        self._bars: dict[str, TaskID] = {}
-        self._stages: dict[str, str] = {}
-        self._all = self.progress.add_task(
-            _plain_pad(f"All {total} documents"), total=total, pages=f"0/{total}", stage="", left=""
-        )
-        self._started = time.monotonic()
-        self._done = 0
-
-    def show(self, row: IngestRow, job: JobOut) -> None:
-        """Update the bar of one document."""
-        from kb.types import DocumentState
-
-        if DocumentState(job.document_state).is_terminal:
-            self._finish(row, job)
-            return
-        stage = job.stalled_reason or job.stage or job.document_state
-        if job.document_state == "queued" and job.stalled_reason is None:
-            return
-        if not self._console.is_terminal:
-            if self._stages.get(job.id) != stage:
-                self._stages[job.id] = stage
-                self._console.print(f"{row.name}: {stage}", highlight=False, markup=False)
-            return
-        bar = self._bars.get(job.id)
-        if bar is None:
-            bar = self.progress.add_task(_plain_pad(row.name), total=None, pages="", stage="", left="")
-            self._bars[job.id] = bar
-        total = job.page_count or None
-        pages = f"{job.pages_done}/{job.page_count} p." if total else ""
-        self.progress.update(
-            bar, total=total, completed=job.pages_done, pages=pages, stage=stage, left=_name_rest(job.eta_s)
-        )
-
-    def _finish(self, row: IngestRow, job: JobOut) -> None:
-        from rich.markup import escape
-
-        from kb.cli.output import paint_state
-
-        bar = self._bars.pop(job.id, None)
-        if bar is not None:
-            self.progress.remove_task(bar)
-        self._done += 1
-        rest_s = (time.monotonic() - self._started) / self._done * (self._total - self._done)
-        self.progress.update(
-            self._all, completed=self._done, pages=f"{self._done}/{self._total}", left=_name_rest(rest_s)
-        )
-        mark = "[green]✓[/]" if job.state == "succeeded" else "[bold red]✗[/]"
-        self.progress.console.print(
-            f"{mark} {escape(row.name)}  {paint_state(job.document_state)}", highlight=False
-        )
-
-
-def _name_rest(rest_s: float | None) -> str:
-    from kb.cli.output import format_duration
-
-    return f"{format_duration(rest_s)} left" if rest_s else ""
 
 
 def print_rows(console: Console, rows: Sequence[IngestRow], *, elapsed_s: float) -> None:
@@ -467,15 +275,3 @@ def _size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _plain_pad(text: str) -> str:
-    from kb.cli.output import pad
-
-    return _plain(pad(text, _NAME_WIDTH))

@@ -110,6 +110,7 @@ class State:
     modes: list[str] = field(default_factory=list)
     search_error: bool = False
     last_page: int = 9
+    attached: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -468,7 +469,15 @@ def create_app(state: State) -> FastAPI:
             document = advance(document, state.looks.get(job_id, 0))
             state.looks[job_id] = state.looks.get(job_id, 0) + 1
             state.collections[document.collection][document.id] = document
+            if document.state == "ready":
+                register_attached(document)
         return make_job(document, state)
+
+    def register_attached(parent: DocumentOut) -> None:
+        for name in state.attached.pop(parent.name, ()):
+            body = f"{parent.name} {name}".encode()
+            child = make_document(parent.collection, f"{parent.name} › {name}", body)
+            state.collections[parent.collection][child.id] = child.model_copy(update={"parent_id": parent.id})
 
     @app.post("/v1/jobs/{job_id}/{verb}")
     def change_job(job_id: str, verb: str) -> JobOut:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from kb.cli.following import IngestRow, follow
 from kb.cli.ingest import collect_files, ingest_files, name_uploads
-from kb.client import KbClient
+from kb.cli.scratch import NotIngestedError
+from kb.client import KbClient, ServiceUnreachableError
 from tests.unit.kb.cli.conftest import Run
-from tests.unit.kb.cli.fake_service import State
+from tests.unit.kb.cli.fake_service import State, create_app, serve
 from tests.unit.kb.waiting import wait_for
 
 MakeFile = Callable[..., Path]
@@ -49,6 +51,24 @@ def test_documents_are_followed_to_their_end(run: Run, make_file: MakeFile, stat
     ):
         assert words in ended.out
     assert {document.state for document in state.documents("压机").values()} == {"ready"}
+
+
+def test_what_came_attached_is_followed_too(run: Run, make_file: MakeFile, state: State) -> None:
+    state.attached = {"mail.eml": ("plan.eml", "broken.pdf"), "mail.eml › plan.eml": ("deep.pdf",)}
+    folder = make_file("mail.eml", "one").parent
+    make_file("z.pdf", "two")
+
+    ended = run("ingest", str(folder), "--json")
+
+    rows = [(row["name"], row["state"]) for row in ended.json["documents"]]
+    assert rows == [
+        ("mail.eml", "ready"),
+        ("mail.eml › broken.pdf", "failed"),
+        ("mail.eml › plan.eml", "ready"),
+        ("mail.eml › plan.eml › deep.pdf", "ready"),
+        ("z.pdf", "ready"),
+    ]
+    assert ended.code == 1
 
 
 def test_one_bad_file_does_not_sink_the_rest(run: Run, make_file: MakeFile) -> None:
@@ -147,13 +167,44 @@ def test_a_missing_service_ends_the_whole(run: Run, make_file: MakeFile) -> None
 def test_a_job_that_does_not_start_says_why(
     client: KbClient, make_file: MakeFile, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state.stalled_reason = "no worker answers"
+    state.stalled_reason = "no_live_worker"
 
     ingest_files(
         client, [make_file("a.pdf", "one")], collection="default", force=False, wait=True, console=Console()
     )
 
-    assert "a.pdf: no worker answers" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "a.pdf: no_live_worker" in shown.out
+    assert "Nobody works on the documents (no_live_worker). `kb status` shows" in shown.err
+
+
+def test_without_a_worker_or_a_watcher_following_ends_after_a_while(
+    client: KbClient, make_file: MakeFile, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.stalled_reason, state.stuck_jobs = "no_live_worker", True
+    client.create_collection("default")
+    document = client.upload("default", make_file("a.pdf", "one")).document
+
+    with pytest.raises(NotIngestedError, match="no_live_worker"):
+        follow(
+            client, [IngestRow(Path("a.pdf"), "a.pdf", document)], console=Console(quiet=True), patience_s=0
+        )
+
+    assert capsys.readouterr().err.count("no_live_worker") == 1
+
+
+def test_a_service_that_goes_away_is_said_at_once(
+    make_file: MakeFile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(create_app(State())) as url, KbClient(url) as client:
+        client.create_collection("default")
+        document = client.upload("default", make_file("a.pdf", "one")).document
+    row = IngestRow(Path("a.pdf"), "a.pdf", document)
+
+    with KbClient(url) as client, pytest.raises(ServiceUnreachableError):
+        follow(client, [row], console=Console(quiet=True), patience_s=0)
+
+    assert "does not answer" in capsys.readouterr().err
 
 
 def test_on_a_terminal_there_is_a_bar_per_document(client: KbClient, make_file: MakeFile) -> None:
