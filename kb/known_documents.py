@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kb.filenames import clean_filename
@@ -25,14 +26,26 @@ class KnownDocuments:
             if document.state not in _TO_TRY_AGAIN and document.parent_id is None:
                 self._by_hash.setdefault(document.sha256, []).append(document)
 
-    def find(self, path: Path, *, name: str) -> DocumentOut | None:
-        """Return the document that holds the file's bytes, one of this name if there is one.
+    def find(self, files: Mapping[str, Path]) -> dict[str, DocumentOut]:
+        """Return what needs not be sent, of files by their names: the documents that hold them already.
 
-        Raises OSError when the file can't be read.
+        A file that is there under another name needs not be sent if the file of that name is the same;
+        else it has a new name, which the service learns when it is sent. What can't be read is left out.
         """
-        found = self._by_hash.get(hash_file(path), []) if self._by_hash else []
-        same_name = (document for document in found if document.name == clean_filename(name))
-        return next(same_name, found[0] if found else None)
+        if not self._by_hash:
+            return {}
+        hashes: dict[str, str] = {}
+        for name, path in files.items():
+            with contextlib.suppress(OSError):
+                hashes[name] = hash_file(path)
+        here = {(clean_filename(name), sha256) for name, sha256 in hashes.items()}
+        found: dict[str, DocumentOut] = {}
+        for name, sha256 in hashes.items():
+            held = {item.name: item for item in self._by_hash.get(sha256, ()) if (item.name, sha256) in here}
+            document = held.get(clean_filename(name)) or next(iter(held.values()), None)
+            if document is not None:
+                found[name] = document
+        return found
 
 
 def hash_file(path: Path) -> str:

@@ -535,8 +535,8 @@ class Catalog(Protocol):
         """Record an upload and its job.
 
         The id comes from the collection and the bytes. Bytes that are there and not failed or
-        cancelled are a duplicate: no new job, unless `force`; a duplicate under a new name keeps
-        its first name. Other bytes under the name of an existing upload become a new document
+        cancelled are a duplicate: no new job, unless `force`. A document has the name that its bytes
+        were last uploaded under, and replaces what had this name. Other bytes under the name of an existing upload become a new document
         that replaces the old one when it is activated. Failed or cancelled bytes are registered
         anew with a new generation. Bytes that were there as an attachment only become an upload with
         this name; they get a job unless they are ready.

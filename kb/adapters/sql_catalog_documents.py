@@ -46,18 +46,23 @@ def register_document(
         return Registration(document=_read(c, document_id), job=job, duplicate=False)
     given_up = row["state"] in _GIVEN_UP
     was_attachment = row["parent_id"] is not None
-    if was_attachment or (given_up and row["visible_generation"] is None):
+    if was_attachment:
         c.execute(sa.update(documents).where(documents.c.id == document_id).values(parent_id=None))
-        rename_document(c, document_id, name)
+    is_renamed = row["name"] != name
+    rename_document(c, document_id, name)
     if was_attachment:
         needs_job = not DocumentState(row["state"]).is_searchable
+    elif is_renamed and not DocumentState(row["state"]).is_searchable:
+        # A newer generation than that of whatever has the name until now: it is replaced by this one.
+        needs_job = given_up or _has_namesake(c, row, name)
     else:
         needs_job = given_up or _is_about_to_be_replaced(c, row, name)
     if needs_job or force:
         job = requeue_document(c, row, now=now)
         return Registration(document=_read(c, document_id), job=job, duplicate=not given_up)
-    if was_attachment:
+    if was_attachment or is_renamed:
         replace_namesakes(c, _get_row(c, document_id), generation=take_generation(c, collection_id))
+    if was_attachment:
         drop_former_attachments(c, document_id, generation=row["visible_generation"])
     return Registration(document=_read(c, document_id), job=None, duplicate=True)
 
@@ -252,6 +257,22 @@ def _get_row(c: sa.Connection, document_id: str) -> Row:
 
 def _read(c: sa.Connection, document_id: str) -> Document:
     return read_document(_get_row(c, document_id))
+
+
+def _has_namesake(c: sa.Connection, row: Row, name: str) -> bool:
+    """Return whether other bytes were uploaded under the name."""
+    return bool(
+        c.scalar(
+            sa.select(
+                sa.exists().where(
+                    documents.c.collection_id == row["collection_id"],
+                    documents.c.name == name,
+                    documents.c.parent_id.is_(None),
+                    documents.c.id != row["id"],
+                )
+            )
+        )
+    )
 
 
 def _is_about_to_be_replaced(c: sa.Connection, row: Row, name: str) -> bool:

@@ -181,8 +181,9 @@ def _upload(
     from kb.known_documents import KnownDocuments
     from kb.schemas import ProblemOut
 
-    known = KnownDocuments([] if force else client.iter_documents(collection))
     rows = [IngestRow(path, name) for path, name in zip(files, name_uploads(files), strict=True)]
+    known = KnownDocuments([] if force else client.iter_documents(collection))
+    there = known.find({row.name: row.path for row in rows})
     sizes = [_size_of(file) for file in files]
     with Progress(
         TextColumn("{task.description}"),
@@ -199,7 +200,7 @@ def _upload(
             label = pad(f"Uploading {number}/{len(rows)} {row.name}", NAME_WIDTH)
             progress.update(bar, description=plain(label), completed=sent_before)
             try:
-                row.document = known.find(row.path, name=row.name)
+                row.document = there.get(row.name)
                 if row.document is not None:
                     row.unchanged = row.document.name == clean_filename(row.name)
                     row.duplicate = not row.unchanged

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -301,17 +302,55 @@ def test_a_registered_document_waits_for_a_worker(catalog: Catalog, collection: 
     assert catalog.get_job(job.id) == job
 
 
-def test_the_same_bytes_are_one_document_under_their_first_name(
+def test_the_same_bytes_are_one_document_under_their_last_name(
     catalog: Catalog, collection: Collection
 ) -> None:
     first = register(catalog, collection)
 
-    again = register(catalog, collection, name="copy.pdf", now=after(5))
+    again = register(catalog, collection, name="new name.pdf", now=after(5))
 
-    assert again == Registration(document=first.document, job=None, duplicate=True)
+    renamed = replace(first.document, name="new name.pdf")
+    assert again == Registration(document=renamed, job=None, duplicate=True)
     ingest(catalog, get_job(first))
-    assert register(catalog, collection).duplicate
-    assert len(catalog.list_documents(collection.id)) == 1
+    third = register(catalog, collection, name="third name.pdf")
+    assert (third.duplicate, third.job) == (True, None)
+    assert [item.name for item in catalog.list_documents(collection.id)] == ["third name.pdf"]
+    assert catalog.list_garbage() == []
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_bytes_under_the_name_of_others_replace_them(
+    catalog: Catalog, collection: Collection, is_ready: bool
+) -> None:
+    first = register(catalog, collection, name="old.pdf")
+    if is_ready:
+        ingest(catalog, get_job(first))
+    other = register(catalog, collection, name="manual.pdf", content="v2")
+    ingest(catalog, get_job(other))
+
+    again = register(catalog, collection, name="manual.pdf", now=after(5))
+    if again.job is not None:
+        ingest(catalog, again.job)
+
+    assert again.duplicate
+    assert (again.job is None) == is_ready
+    (left,) = catalog.list_documents(collection.id)
+    assert (left.id, left.name, left.state) == (first.document.id, "manual.pdf", DocumentState.READY)
+
+
+def test_what_replaces_a_name_spares_bytes_that_got_another(catalog: Catalog, collection: Collection) -> None:
+    first = register(catalog, collection, name="manual.pdf")
+    ingest(catalog, get_job(first))
+    newer = register(catalog, collection, name="manual.pdf", content="v2")
+
+    register(catalog, collection, name="manual 2025.pdf")
+    ingest(catalog, get_job(newer))
+
+    listed = catalog.list_documents(collection.id)
+    assert [(item.name, item.state) for item in listed] == [
+        ("manual 2025.pdf", DocumentState.READY),
+        ("manual.pdf", DocumentState.READY),
+    ]
 
 
 def test_the_same_bytes_in_two_collections_are_two_documents(
