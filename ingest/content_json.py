@@ -22,12 +22,13 @@ def content_to_json(content: PageContent) -> list[Any]:
         content.undecodable,
         content.ocr_confidence,
         list(content.warnings),
+        content.pinned_files,
     ]
 
 
 def content_from_json(raw: list[Any]) -> PageContent:
     """Return the content that `content_to_json` was given; anything else raises ValueError or TypeError."""
-    number, width, height, lines, tables, label, source, undecodable, confidence, warnings = raw
+    number, width, height, lines, tables, label, source, undecodable, confidence, warnings, pinned = raw
     return PageContent(
         page_number=number,
         width=width,
@@ -39,6 +40,7 @@ def content_from_json(raw: list[Any]) -> PageContent:
         undecodable=undecodable,
         ocr_confidence=confidence,
         warnings=tuple(warnings),
+        pinned_files=pinned,
     )
 
 

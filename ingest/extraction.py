@@ -10,6 +10,7 @@ import email.policy
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from email.message import EmailMessage
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,6 +19,7 @@ import pypdfium2
 
 from ingest.formats import EMAIL, PDF
 from ingest.mail_parts import iter_attached
+from ingest.pdf_annotations import iter_pinned_files
 from kb.filenames import clean_filename
 from kb.ports import AttachmentLimits, LeaveReason
 
@@ -95,21 +97,23 @@ def _iter_found(path: Path, media_type: str, password: str | None) -> Iterator[_
     elif media_type == PDF:
         document = pypdfium2.PdfDocument(path, password=password)
         try:
-            for index in range(max(document.count_attachments(), 0)):
-                yield _find_in_pdf(document, index)
+            own = range(max(document.count_attachments(), 0))
+            for number, get in enumerate((partial(document.get_attachment, index) for index in own), start=1):
+                yield _find_in_pdf(get, number)
+            for number, pinned in enumerate(iter_pinned_files(document), start=len(own) + 1):
+                yield _find_in_pdf(lambda: pinned, number)  # noqa: B023 - read before the next
         finally:
             document.close()
 
 
-def _find_in_pdf(document: Any, index: int) -> _Found:
+def _find_in_pdf(get_attachment: Callable[[], Any], number: int) -> _Found:
     def read() -> bytes:
-        return bytes(attachment.get_data())
+        return bytes(get_attachment().get_data())
 
     try:
-        attachment = document.get_attachment(index)
-        name = clean_filename(attachment.get_name())
+        name = clean_filename(get_attachment().get_name())
     except (pypdfium2.PdfiumError, UnicodeDecodeError):
-        return _Found(f"file {index + 1}", lambda: bytes(document.get_attachment(index).get_data()))
+        name = f"file {number}"
     return _Found(name, read)
 
 

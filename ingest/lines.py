@@ -60,6 +60,7 @@ class PageContent:
     undecodable: float | None = None
     ocr_confidence: float | None = None
     warnings: tuple[str, ...] = ()
+    pinned_files: int = 0
     outline: dict[str, int] = field(default_factory=dict)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ingest.lines import PageContent, PlacedTable, TextLine
 from ingest.ocr import OcrEngine
 from ingest.paged import damaged_page
 from ingest.parsers.image import lines_from_picture
+from ingest.pdf_annotations import count_pinned_files, has_text_annotations
 from ingest.pdf_glyphs import make_line, page_transform, read_glyphs, split_at_gaps
 from ingest.pdf_repair import read_repaired_lines
 from ingest.pdf_rulings import find_cell_groups, read_tables
@@ -63,11 +64,11 @@ class PdfPageReader:
     def read(self, page_number: int) -> PageContent:
         """Return what stands on the page; a page that cannot be loaded is empty with a warning."""
         try:
-            page = _load_page(self._document, page_number)
+            page, pinned = _load_page(self._document, page_number)
         except pypdfium2.PdfiumError as error:
             return damaged_page(page_number, str(error))
         try:
-            return self._read(page, page_number)
+            return replace(self._read(page, page_number), pinned_files=pinned)
         finally:
             page.close()
 
@@ -169,29 +170,20 @@ def _read_text_layer(page: Any, page_number: int) -> tuple[_Reading, float, floa
     return reading, width, height
 
 
-def _load_page(document: Any, page_number: int) -> Any:
-    """Return the page, with the text of its annotations and form fields made part of it."""
+def _load_page(document: Any, page_number: int) -> tuple[Any, int]:
+    """Return the page, with the text of its annotations and form fields made part of it.
+
+    Also how many files are pinned to it, of which a flattened page knows nothing.
+    """
     page = document[page_number - 1]
-    if not _has_text_annotations(page):
-        return page
+    if not has_text_annotations(page):
+        return page, 0
+    pinned = count_pinned_files(page)
     # Not pypdfium2's own method: it wants a form environment, which documents without forms lack.
     pdfium_c.FPDFPage_Flatten(page.raw, pdfium_c.FLAT_NORMALDISPLAY)
     page.close()
     # A flattened page shows its new content only when it is loaded again.
-    return document[page_number - 1]
-
-
-def _has_text_annotations(page: Any) -> bool:
-    silent = (pdfium_c.FPDF_ANNOT_LINK, pdfium_c.FPDF_ANNOT_POPUP)
-    for index in range(min(max(pdfium_c.FPDFPage_GetAnnotCount(page.raw), 0), 1000)):
-        annotation = pdfium_c.FPDFPage_GetAnnot(page.raw, index)
-        if not annotation:
-            continue
-        kind = pdfium_c.FPDFAnnot_GetSubtype(annotation)
-        pdfium_c.FPDFPage_CloseAnnot(annotation)
-        if kind not in silent:
-            return True
-    return False
+    return document[page_number - 1], pinned
 
 
 def _plain_lines(text_page: Any, width: float) -> list[TextLine]:

@@ -99,8 +99,9 @@ class PdfSource:
         pages = tuple(
             lay_out_pages([replace(page, outline=outline.get(page.page_number, {})) for page in contents])
         )
+        attachment_count = self._count_attachments(contents)
         if not any(page.text for page in pages):
-            self._refuse(contents)
+            self._refuse(contents, attachment_count)
         metadata = _read_metadata(self._document)
         title = clean_line(metadata.pop("title", ""))
         return ParsedDocument(
@@ -109,21 +110,22 @@ class PdfSource:
             title=title if _is_title(title, self._name) else find_title(pages),
             metadata=metadata,
             warnings=tuple(_document_warnings(contents)),
-            attachment_count=self._attachment_count,
+            attachment_count=attachment_count,
         )
 
-    @property
-    def _attachment_count(self) -> int:
-        return max(int(self._document.count_attachments()), 0)
+    def _count_attachments(self, contents: Sequence[PageContent]) -> int:
+        """Count files of the document, and those pinned to its pages."""
+        own = max(int(self._document.count_attachments()), 0)
+        return own + sum(content.pinned_files for content in contents)
 
-    def _refuse(self, contents: Sequence[PageContent]) -> None:
+    def _refuse(self, contents: Sequence[PageContent], attachment_count: int) -> None:
         name = self._name
         codes = [warning.split(":")[0] for content in contents for warning in content.warnings]
         if codes and all(code == "page_damaged" for code in codes) and len(codes) == len(contents):
             raise DamagedFileError(f"no page of {name!r} can be read")
         if "garbled_text" in codes:
             raise GarbledTextError(f"the text of {name!r} is undecodable and OCR read nothing")
-        if self._attachment_count:
+        if attachment_count:
             return  # a cover for the files in it
         if not self._reads_pictures and "page_without_text" in codes:
             raise NoTextFoundError(

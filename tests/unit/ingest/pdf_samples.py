@@ -7,6 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pypdfium2
 from PIL import Image, ImageDraw, ImageFont
+from pypdf import PdfWriter
+from pypdf.generic import (
+    ArrayObject,
+    DictionaryObject,
+    NameObject,
+    NumberObject,
+    StreamObject,
+    TextStringObject,
+)
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfbase import pdfmetrics
@@ -52,6 +61,36 @@ def embed(data: bytes, files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     document.save(buffer)
     document.close()
+    return buffer.getvalue()
+
+
+def pin(data: bytes, files: Mapping[str, bytes], *, page_index: int = 0) -> bytes:
+    """Return the PDF with files pinned to a page, each with a note that shows text."""
+    writer = PdfWriter(clone_from=io.BytesIO(data))
+    for name, content in files.items():
+        stream = StreamObject()
+        stream.set_data(content)
+        stream[NameObject("/Type")] = NameObject("/EmbeddedFile")
+        specification = DictionaryObject(
+            {
+                NameObject("/Type"): NameObject("/Filespec"),
+                NameObject("/F"): TextStringObject(name),
+                NameObject("/UF"): TextStringObject(name),
+                NameObject("/EF"): DictionaryObject({NameObject("/F"): writer._add_object(stream)}),
+            }
+        )
+        annotation = DictionaryObject(
+            {
+                NameObject("/Type"): NameObject("/Annot"),
+                NameObject("/Subtype"): NameObject("/FileAttachment"),
+                NameObject("/Rect"): ArrayObject([NumberObject(side) for side in (10, 10, 30, 30)]),
+                NameObject("/Contents"): TextStringObject("see the file"),
+                NameObject("/FS"): writer._add_object(specification),
+            }
+        )
+        writer.add_annotation(page_index, annotation)
+    buffer = io.BytesIO()
+    writer.write(buffer)
     return buffer.getvalue()
 
 

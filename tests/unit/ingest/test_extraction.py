@@ -12,8 +12,9 @@ from PIL import Image
 
 from ingest.extraction import extract
 from ingest.formats import EMAIL, PDF, TEXT
+from ingest.parsers.pdf import PdfParser
 from kb.ports import AttachmentLimits
-from tests.unit.ingest.pdf_samples import PROSE, draw, embed, paragraph
+from tests.unit.ingest.pdf_samples import PROSE, draw, embed, paragraph, pin
 
 NO_LIMIT = AttachmentLimits(100, 10**6, 10**7)
 
@@ -207,6 +208,23 @@ def test_embedded_files_are_taken_out_of_a_pdf(tmp_path: Path) -> None:
     taken, _ = take(tmp_path, data, PDF)
 
     assert taken == {"数据.csv": b"a;b", "y.txt": b"hello"}
+
+
+def test_files_pinned_to_pages_are_taken_out_of_a_pdf(tmp_path: Path) -> None:
+    pages = draw(*[lambda c: paragraph(c, 72, 100, PROSE)] * 3)
+    data = pin(
+        embed(pages, {"a.txt": b"of the document"}), {"数据.csv": b"a;b", "a.txt": b"pinned"}, page_index=2
+    )
+    path = tmp_path / "m.pdf"
+    path.write_bytes(data)
+
+    taken, _ = take(tmp_path, data, PDF)
+    parsed = PdfParser(engine=None, max_pages=9).parse(
+        path, name="m.pdf", password=None, progress=lambda _done, _total: None
+    )
+
+    assert taken == {"a.txt": b"of the document", "数据.csv": b"a;b", "a (2).txt": b"pinned"}
+    assert parsed.attachment_count == 3
 
 
 def test_a_password_opens_what_is_embedded(tmp_path: Path) -> None:
