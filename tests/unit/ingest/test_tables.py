@@ -181,3 +181,43 @@ def test_records_cover_every_word_of_the_table(rows: list[list[str]]) -> None:
     kept |= {word for row in table.shown[:header_count] for text in row for word in text.split()}
     assert words == kept
     assert all(len(record) == grid.width for record in table.records)
+
+
+@st.composite
+def merged_cells(draw: st.DrawFn) -> list[Cell]:
+    """Cells that fill a grid without overlapping, some merged over rows and columns."""
+    height, width = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    free = {(row, column) for row in range(height) for column in range(width)}
+    found: list[Cell] = []
+    for row, column in sorted(free):
+        if (row, column) not in free:
+            continue
+        down, right = draw(st.integers(1, height - row)), draw(st.integers(1, width - column))
+        while not free.issuperset(places := _places(row, column, down, right)):
+            down, right = (down - 1, right) if down > 1 else (1, right - 1)
+        free -= places
+        text = draw(st.sampled_from(["", "", f"n{row}{column}", f"阀 {row}{column}", f"a{row} b{column}"]))
+        found.append(Cell(row, column, text, down, right))
+    return found
+
+
+def _places(row: int, column: int, down: int, right: int) -> set[tuple[int, int]]:
+    return {(r, c) for r in range(row, row + down) for c in range(column, column + right)}
+
+
+@given(merged_cells())
+def test_each_record_holds_the_cells_of_its_row_and_no_others(drawn: list[Cell]) -> None:
+    grid = lay_out(drawn)
+    header_count = count_header_rows(grid)
+
+    table = build_table(grid, header_count=header_count)
+
+    rows = range(max(cell.row + cell.row_span for cell in drawn))
+    texts = [
+        {cell.text for cell in drawn if cell.text and cell.row <= row < cell.row + cell.row_span}
+        for row in rows
+    ]
+    wanted = [words for words in texts if words]
+    assert [{text for text in record.values() if text} for record in table.records] == wanted[header_count:]
+    in_columns = {part for column in table.columns for part in column.split(" / ")}
+    assert all(words <= in_columns for words in wanted[:header_count])
