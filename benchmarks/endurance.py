@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -73,11 +73,11 @@ def watch_memory(service: BenchmarkService, *, interval_s: float) -> Iterator[Sa
 
 
 def measure_documents(service: BenchmarkService, folder: Path, *, count: int) -> dict[str, Any]:
-    """Ingest small documents of ten formats; return memory by quarter and role."""
+    """Ingest small documents of ten formats, until Ctrl-C at most; return memory by quarter and role."""
     started_s = time.monotonic()
     waiting: list[str] = []
     states: dict[str, int] = {}
-    with watch_memory(service, interval_s=2.0) as samples:
+    with watch_memory(service, interval_s=2.0) as samples, suppress(KeyboardInterrupt):
         for number in range(count):
             path = draw_mixed(folder, number)
             document = service.client.upload(_COLLECTION, path).document
@@ -93,7 +93,7 @@ def measure_documents(service: BenchmarkService, folder: Path, *, count: int) ->
                 samples.done += 1
     roles = sorted({role for _, memory in samples.looks for role in memory.by_role} - {"parser"})
     return {
-        "documents": count,
+        "documents": samples.done,
         "states": states,
         "seconds": time.monotonic() - started_s,
         "mib_by_quarter": {role: samples.list_quarters(role) for role in roles},
