@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ONCE ?=
+MINUTES ?= 10
 T ?= tests/unit
 # Tests that keep to themselves, so that two processes can share them; the others load the whole machine.
 ALONE := tests/unit tests/contract
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help run check quick fix test eval models lock clean
+.PHONY: help run check quick fix test eval fuzz models lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -43,6 +44,9 @@ test: $(VENV)/.dev  ## Run some tests: make test T=tests/unit/kb
 
 eval: $(VENV)/.dev models  ## Retrieval, refusal and citations on the sample questions, against the committed baseline
 	$(BIN)/python -m pytest tests/eval -q -s
+
+fuzz: $(VENV)/.dev  ## Feed damaged files to the parsers for MINUTES (10): not part of check
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 models: $(VENV)/.runtime  ## Fetch the starter models (checked by SHA-256, resumed when broken off)
 	$(BIN)/kb models pull --if-missing

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -73,11 +73,11 @@ def watch_memory(service: BenchmarkService, *, interval_s: float) -> Iterator[Sa
 
 
 def measure_documents(service: BenchmarkService, folder: Path, *, count: int) -> dict[str, Any]:
-    """Ingest small documents of ten formats; return memory by quarter and role."""
+    """Ingest small documents of ten formats, until Ctrl-C at most; return memory by quarter and role."""
     started_s = time.monotonic()
     waiting: list[str] = []
     states: dict[str, int] = {}
-    with watch_memory(service, interval_s=2.0) as samples:
+    with watch_memory(service, interval_s=2.0) as samples, suppress(KeyboardInterrupt):
         for number in range(count):
             path = draw_mixed(folder, number)
             document = service.client.upload(_COLLECTION, path).document
@@ -93,7 +93,7 @@ def measure_documents(service: BenchmarkService, folder: Path, *, count: int) ->
                 samples.done += 1
     roles = sorted({role for _, memory in samples.looks for role in memory.by_role} - {"parser"})
     return {
-        "documents": count,
+        "documents": samples.done,
         "states": states,
         "seconds": time.monotonic() - started_s,
         "mib_by_quarter": {role: samples.list_quarters(role) for role in roles},
@@ -121,7 +121,7 @@ def measure_scan(service: BenchmarkService, folder: Path, *, pages: int, dpi: in
 
 
 def measure_queue(service: BenchmarkService, folder: Path, *, big: Path, notes: int) -> dict[str, Any]:
-    """Ingest a big file, and pages of text beside it; return how long each of these took."""
+    """Ingest a big file, until Ctrl-C at most, and pages beside it; return how long each of these took."""
     big_job = send(service, big)
     waits_s: list[float] = []
     progress: list[tuple[float, str, int]] = []
@@ -138,7 +138,9 @@ def measure_queue(service: BenchmarkService, folder: Path, *, big: Path, notes: 
         if ended.document_state != DocumentState.READY:
             raise RuntimeError(f"{note.name} ended as {ended.document_state}")
         waits_s.append(time.monotonic() - sent_s)
-    job = wait_for_job(service, big_job, since_s=started_s, seen=progress)
+    with suppress(KeyboardInterrupt):
+        wait_for_job(service, big_job, since_s=started_s, seen=progress)
+    job = service.client.get_job(big_job)
     steps = [later[0] - earlier[0] for earlier, later in pairwise(progress)]
     return {
         "file": big.name,
@@ -224,7 +226,8 @@ def main() -> int:
     scan.add_argument("--pages", type=int, default=500)
     scan.add_argument("--dpi", type=int, default=300, help="of the pictures in the drawn scan")
     queue = commands.add_parser("queue", help="a page of text beside a big manual")
-    queue.add_argument("file", type=Path)
+    queue.add_argument("file", type=Path, nargs="?", help="the big manual; default: one that is drawn")
+    queue.add_argument("--pages", type=int, default=551, help="of the drawn manual")
     queue.add_argument("--notes", type=int, default=5, help="pages sent, one after the other")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kb-benchmark-") as name:
@@ -237,7 +240,10 @@ def main() -> int:
                 case "scan":
                     result = measure_scan(service, folder, pages=given.pages, dpi=given.dpi)
                 case _:
-                    result = measure_queue(service, folder, big=given.file, notes=given.notes)
+                    big = given.file or folder / "manual.pdf"
+                    if given.file is None:
+                        draw_pdf(big, pages=given.pages, scanned=False)
+                    result = measure_queue(service, folder, big=big, notes=given.notes)
     print(json.dumps(result, indent=2) if given.json else render(result))
     return 0
 

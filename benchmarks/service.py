@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -94,7 +93,7 @@ def start_service(folder: Path, **settings: str) -> Iterator[BenchmarkService]:
             yield BenchmarkService(client, psutil.Process(started.pid))
     finally:
         if started.poll() is None:
-            started.send_signal(signal.SIGINT)
+            started.terminate()
             try:
                 started.wait(60)
             except subprocess.TimeoutExpired:

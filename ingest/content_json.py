@@ -23,12 +23,15 @@ def content_to_json(content: PageContent) -> list[Any]:
         content.ocr_confidence,
         list(content.warnings),
         content.pinned_files,
+        content.turned,
     ]
 
 
 def content_from_json(raw: list[Any]) -> PageContent:
     """Return the content that `content_to_json` was given; anything else raises ValueError or TypeError."""
-    number, width, height, lines, tables, label, source, undecodable, confidence, warnings, pinned = raw
+    number, width, height, lines, tables, label, source, undecodable, confidence, warnings, pinned, turned = (
+        raw
+    )
     return PageContent(
         page_number=number,
         width=width,
@@ -41,6 +44,7 @@ def content_from_json(raw: list[Any]) -> PageContent:
         ocr_confidence=confidence,
         warnings=tuple(warnings),
         pinned_files=pinned,
+        turned=turned,
     )
 
 

@@ -30,6 +30,18 @@ _MULTI_BYTE = frozenset({"gb18030", "cp950", "cp932", "cp949", "euc_jp", "iso202
 # Western text has fewer bytes above ASCII than this share.
 _HIGH_SHARE = 0.3
 _SAMPLE_BYTES = 256 * 1024
+# What Western European text has beside ASCII; other letters of the code page are rare in it, and what
+# Asian or DOS text looks like in it.
+_WESTERN_LETTERS = "äöüÄÖÜßàâæçéèêëîïôœùûÀÂÇÉÈÊËÎÏÔÙÛáíñóúÁÍÑÓÚåøÅØÆãõÃÕìòÌÒ"
+_WESTERN_MARKS = "°µ±²³§«»·×€©®½¼–—…’¿¡ºª\u00a0"
+_WESTERN_QUOTES = "„“”‚‘"
+_QUOTE_INSIDE_WORD = re.compile(rf"\w[{_WESTERN_QUOTES}]\w")
+_HIGH_RUN = re.compile(rb"[\x80-\xff]+")
+# Punctuation and full-width forms, or characters; GB 2312 holds the 3,755 common ones first. No kana.
+_GB2312_RUN = re.compile(rb"(?:[\xa1\xa3\xb0-\xf7][\xa1-\xfe])+")
+_RARE_SHARE = 0.15
+_WORD = re.compile(r"[^\W\d_]+")
+_LATIN = re.compile(r"cp125[0247]|iso8859[-_](1|2|3|4|9|10|13|14|15|16)$")
 
 
 def decode(data: bytes, *, declared: str | None = None) -> tuple[str, str]:
@@ -49,6 +61,10 @@ def decode(data: bytes, *, declared: str | None = None) -> tuple[str, str]:
     except UnicodeDecodeError:
         pass
     named, detected = _known(declared), _detected(data)
+    if detected not in _MULTI_BYTE and _is_simplified_chinese(data):
+        detected = "gb18030"
+    elif (detected is None or not _LATIN.match(detected)) and _is_western(data):
+        detected = "cp1252"
     if named is not None and _is_hollow(named, detected, data):
         named = None
     for candidate in (named, detected, "gb18030", "cp1252"):
@@ -67,6 +83,41 @@ def _is_hollow(named: str, detected: str | None, data: bytes) -> bool:
     sample = data[:_SAMPLE_BYTES]
     high = sum(byte > 0x7F for byte in sample)
     return named not in _MULTI_BYTE and detected in _MULTI_BYTE and high > len(sample) * _HIGH_SHARE
+
+
+def _is_simplified_chinese(data: bytes) -> bool:
+    """Return whether all bytes beyond ASCII are pairs of GB 2312, nearly all of common characters.
+
+    A few characters among much ASCII are too little for detection, and usual in lists of parts and alarms.
+    Other scripts have words of an odd number of bytes, and Western ones of a single one.
+    """
+    common = rare = 0
+    for run in _HIGH_RUN.findall(data[:_SAMPLE_BYTES]):
+        if not _GB2312_RUN.fullmatch(run):
+            return False
+        leads = run[::2]
+        common += sum(0xB0 <= lead <= 0xD7 for lead in leads)
+        rare += sum(lead > 0xD7 for lead in leads)
+    return common > 0 and rare <= (common + rare) * _RARE_SHARE
+
+
+def _is_western(data: bytes) -> bool:
+    """Return whether a text with few bytes beyond ASCII reads well in cp1252, where detection only guesses.
+
+    Its letters must stand in words with ASCII letters: those of other scripts stand among themselves.
+    """
+    try:
+        text = data[:_SAMPLE_BYTES].decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    high = [char for char in text if char > "\x7f"]
+    if not high or len(high) > len(text) * _HIGH_SHARE:
+        return False
+    if not set(high) <= {*_WESTERN_LETTERS, *_WESTERN_MARKS, *_WESTERN_QUOTES}:
+        return False
+    words = [word for word in _WORD.findall(text) if not word.isascii()]
+    lone = sum(not any(char.isascii() for char in word) for word in words if len(word) > 1)
+    return not lone and not _QUOTE_INSIDE_WORD.search(text)
 
 
 def _utf16_by_zero_bytes(data: bytes) -> str | None:

@@ -17,6 +17,7 @@ from ingest.numbering import heading_level, is_list_item
 from ingest.pages import PageBuilder, PlacedLine, union_of
 from ingest.reading_order import in_reading_order, split_prose_columns
 from ingest.table_runs import TableRuns
+from ingest.turning import turn_back
 from ingest.unruled import find_unruled_tables
 from kb.types import Block, BlockKind, Page, TextSource
 
@@ -57,7 +58,7 @@ def lay_out_pages(contents: Sequence[PageContent]) -> list[Page]:
     typography = measure_typography(contents)
     furniture = find_furniture(contents)
     runs = TableRuns()
-    return [_lay_out(content, typography, furniture, runs) for content in contents]
+    return [turn_back(_lay_out(content, typography, furniture, runs), content.turned) for content in contents]
 
 
 def find_title(pages: Sequence[Page]) -> str | None:

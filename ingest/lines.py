@@ -48,7 +48,11 @@ Item = TextLine | PlacedTable
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """All that was read from one page, in no certain order."""
+    """All that was read from one page, in no certain order.
+
+    `turned` says by how many degrees clockwise the page was turned for it: size and boxes are those of
+    the turned page.
+    """
 
     page_number: int
     width: float
@@ -61,6 +65,7 @@ class PageContent:
     ocr_confidence: float | None = None
     warnings: tuple[str, ...] = ()
     pinned_files: int = 0
+    turned: int = 0
     outline: dict[str, int] = field(default_factory=dict)
 
 

@@ -14,6 +14,7 @@ from pathlib import PurePath
 
 from PIL import Image
 
+from ingest.encoding import decode
 from kb.filenames import clean_filename
 from kb.ports import LeaveReason
 
@@ -152,7 +153,7 @@ def _name(part: EmailMessage) -> str:
 def _find_subject(part: EmailMessage) -> str:
     payload = part.get_payload()
     inner = payload[0] if isinstance(payload, list) and payload else None
-    return _read_header(inner, "Subject") if isinstance(inner, Message) else ""
+    return read_header(inner, "Subject") if isinstance(inner, Message) else ""
 
 
 def _find_filename(part: EmailMessage) -> str:
@@ -162,7 +163,17 @@ def _find_filename(part: EmailMessage) -> str:
         return ""
 
 
-def _read_header(message: Message, name: str) -> str:
+def read_header(message: Message, name: str) -> str:
+    """Return a header as a reader sees it, empty if it is absent or broken.
+
+    Some programs write headers in bytes of their own encoding, which no standard allows.
+    """
+    for raw_name, raw in message.raw_items():
+        if raw_name.lower() == name.lower():
+            raw_bytes = str(raw).encode("utf-8", "surrogateescape")
+            if not raw_bytes.isascii():
+                return " ".join(decode(raw_bytes)[0].split())
+            break
     try:
         return str(message.get(name) or "")
     except Exception:  # see above

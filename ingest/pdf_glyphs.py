@@ -47,11 +47,14 @@ class GlyphPage:
     unmapped_share: float
 
 
-def page_transform(page: Any) -> tuple[ToPage, float, float]:
-    """Return a function from PDF space to points from the top left of the shown page, and its size."""
+def page_transform(page: Any, *, turned: int = 0) -> tuple[ToPage, float, float]:
+    """Return a function from PDF space to points from the top left of the page, and its size.
+
+    The page is as it is shown, then turned clockwise by so many degrees.
+    """
     left, bottom, right, top = page.get_bbox()
     width, height = right - left, top - bottom
-    match page.get_rotation():
+    match (page.get_rotation() + turned) % 360:
         case 90:
             return (lambda x, y: (y - bottom, x - left)), height, width
         case 180:

@@ -20,6 +20,7 @@ from ingest.pdf_annotations import count_pinned_files, has_text_annotations
 from ingest.pdf_glyphs import make_line, page_transform, read_glyphs, split_at_gaps
 from ingest.pdf_repair import read_repaired_lines
 from ingest.pdf_rulings import find_cell_groups, read_tables
+from ingest.turning import find_turn
 from kb.types import Box, TextSource
 
 _POINTS_PER_INCH = 72.0
@@ -45,6 +46,7 @@ class _Reading:
     undecodable: float = 0.0
     confidence: float | None = None
     warnings: list[str] = field(default_factory=list)
+    turned: int = 0
 
     @property
     def text(self) -> str:
@@ -86,6 +88,8 @@ class PdfPageReader:
             reading.source = TextSource.NONE
             if not reading.warnings and _draws_something(page):
                 reading.warnings.append(f"page_without_text: no text was found on page {page_number}")
+        if reading.turned in (90, 270):
+            width, height = height, width
         return PageContent(
             page_number=page_number,
             width=round(width, 2),
@@ -97,6 +101,7 @@ class PdfPageReader:
             undecodable=round(reading.undecodable, 4),
             ocr_confidence=reading.confidence,
             warnings=tuple(reading.warnings),
+            turned=reading.turned,
         )
 
     def _repair(self, reading: _Reading, page_number: int) -> bool:
@@ -105,6 +110,7 @@ class PdfPageReader:
         text = _whole_text(lines, ())
         if _is_better(text, reading.text, unmapped=reading.unmapped):
             reading.lines, reading.tables, reading.source = list(lines), [], TextSource.REPAIRED
+            reading.turned = 0
             reading.undecodable = undecodable_share(text)
             return True
         if reading.unmapped > _UNMAPPED_CERTAIN or reading.undecodable > _UNDECODABLE_LIMIT:
@@ -123,6 +129,7 @@ class PdfPageReader:
         lines, confidence = self._ocr(page, *size)
         if garbled or _word_count(lines) > count_words(reading.text):
             reading.lines, reading.tables, reading.source = list(lines), [], TextSource.OCR
+            reading.turned = 0
             reading.confidence = confidence
             reading.undecodable = 0.0 if lines else reading.undecodable
         if garbled and not lines:
@@ -146,9 +153,11 @@ class PdfPageReader:
 
 def _read_text_layer(page: Any, page_number: int) -> tuple[_Reading, float, float]:
     """Return PDFium's text with the ruled tables, and the size of the shown page."""
-    to_page, width, height = page_transform(page)
+    _, width, height = page_transform(page)
     text_page = page.get_textpage()
     try:
+        turned = find_turn(page, text_page)
+        to_page, _, _ = page_transform(page, turned=turned)
         if text_page.count_chars() > _MAX_PAGE_CHARS:
             reading = _Reading(lines=_plain_lines(text_page, width))
             reading.warnings.append(
@@ -163,6 +172,7 @@ def _read_text_layer(page: Any, page_number: int) -> tuple[_Reading, float, floa
                 lines=[line for line in made if line is not None],
                 tables=tables,
                 unmapped=glyphs.unmapped_share,
+                turned=turned,
             )
     finally:
         text_page.close()

@@ -34,7 +34,7 @@ from kb.errors import (
 from kb.ports import AttachmentLimits, FoundAttachments, LeaveReason, LeftOut, ReadRequest
 from kb.types import ParsedDocument
 
-_ERRORS: dict[str, type[DocumentError]] = {
+ERRORS: dict[str, type[DocumentError]] = {
     error.code: error
     for error in (
         DamagedFileError,
@@ -250,4 +250,4 @@ def _never() -> bool:
 
 def _to_error(raw: dict[str, str]) -> DocumentError:
     """Return the error that the process has told."""
-    return _ERRORS.get(raw["code"], DocumentError)(raw["message"], next_step=raw["next_step"])
+    return ERRORS.get(raw["code"], DocumentError)(raw["message"], next_step=raw["next_step"])

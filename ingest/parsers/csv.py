@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 from ingest.encoding import decode
@@ -17,6 +18,8 @@ from kb.types import BlockKind, ParsedDocument
 _DELIMITERS = ",;\t|，；"
 _SAMPLE_LINES = 50
 _MAX_CELLS = 5_000_000
+_MAX_PREAMBLE_LINES = 10
+_EXCEL_DELIMITER = re.compile(r"\s*sep=([^\s\w\"])\r?\n", re.I)
 
 
 class CsvParser:
@@ -26,7 +29,7 @@ class CsvParser:
         """Raises `EmptyFileError` without cells, `TooManyPagesError` beyond five million cells."""
         del password
         text, encoding = decode(path.read_bytes())
-        rows = _read_rows(text, name)
+        preamble, rows = _split_preamble(_read_rows(text, name))
         cells: list[Cell] = []
         for row_number, row in enumerate(rows):
             cells.extend(Cell(row_number, number, value) for number, value in enumerate(row))
@@ -35,6 +38,7 @@ class CsvParser:
         titles, grid = split_titles(lay_out(cells))
         if not grid.filled:
             raise EmptyFileError(f"{name!r} has no cells with text")
+        titles = [*preamble, *titles]
         builder = PageBuilder(1)
         for title in titles:
             builder.add_text(BlockKind.PARAGRAPH, title)
@@ -48,10 +52,26 @@ class CsvParser:
         )
 
 
+def _split_preamble(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return the lines above the table, which a blank line parts from it, and the table's rows.
+
+    Programs write there what the export is of. A table that is parted by blank lines all over has none.
+    """
+    blank = [number for number, row in enumerate(rows) if not any(cell.strip() for cell in row)]
+    inner = [number for number in blank if number < len(rows) - 1]
+    if not inner or inner[-1] > _MAX_PREAMBLE_LINES or len(rows) - inner[-1] < 3:
+        return [], rows
+    above = (", ".join(cell.strip() for cell in row if cell.strip()) for row in rows[: inner[-1]])
+    return [line for line in above if line], rows[inner[-1] + 1 :]
+
+
 def _read_rows(text: str, name: str) -> list[list[str]]:
-    """Return the rows, cut at the delimiter that parts the first lines most evenly."""
+    """Return the rows, cut at the delimiter that parts the first lines most evenly, or that Excel was told."""
     csv.field_size_limit(16 * 1024 * 1024)
-    delimiter = sniff_delimiter(text)
+    told = _EXCEL_DELIMITER.match(text)
+    if told:
+        text = text[told.end() :]
+    delimiter = told[1] if told else sniff_delimiter(text)
     try:
         return list(csv.reader(io.StringIO(text.replace("\0", ""), newline=""), delimiter=delimiter))
     except csv.Error as error:

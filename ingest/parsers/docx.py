@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docx
-import mammoth
 from docx.document import Document as WordDocument
 from docx.opc.exceptions import PackageNotFoundError
 from lxml import etree
@@ -17,7 +16,6 @@ from lxml import etree
 from ingest.formats import DOCX, OLE_MAGIC
 from ingest.numbering import heading_level
 from ingest.pages import PageBuilder
-from ingest.parsers.html import HtmlParser
 from ingest.tables import Cell, build_table, count_header_rows, lay_out, split_titles
 from kb.errors import DamagedFileError, NoTextFoundError, PasswordProtectedError
 from kb.ports import PageProgress
@@ -25,6 +23,9 @@ from kb.types import BlockKind, Page, ParsedDocument
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _STRICT = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
+_STRICT_NAMESPACE = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
+_FORMULA_TEXT = "{http://schemas.openxmlformats.org/officeDocument/2006/math}t"
+_NO_ENTITIES = etree.XMLParser(resolve_entities=False, no_network=True)
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _HEADING_STYLE = re.compile(r"(?:heading|标题|überschrift|titre)\s*([1-9])$", re.I)
 # Deleted text, field codes, copies for old programs, and what is read as blocks of its own.
@@ -44,9 +45,7 @@ class DocxParser:
                 f"{name!r} is encrypted", next_step="Save a copy without a password and upload that."
             )
         try:
-            if _is_strict(data):
-                return _read_strict(data, name, progress)
-            document = docx.Document(io.BytesIO(data))
+            document = docx.Document(io.BytesIO(_as_transitional(data) if _is_strict(data) else data))
         except (
             PackageNotFoundError,
             KeyError,
@@ -79,16 +78,16 @@ def _is_strict(data: bytes) -> bool:
             return _STRICT in part.read(4096)
 
 
-def _read_strict(data: bytes, name: str, progress: PageProgress) -> ParsedDocument:
-    """Read the Strict variant, which python-docx refuses, by way of HTML."""
-    import tempfile
-
-    html = mammoth.convert_to_html(io.BytesIO(data)).value
-    with tempfile.NamedTemporaryFile(suffix=".html") as file:
-        file.write(html.encode())
-        file.flush()
-        parsed = HtmlParser().parse(Path(file.name), name=name, password=None, progress=progress)
-    return ParsedDocument(pages=parsed.pages, media_type=DOCX, title=parsed.title)
+def _as_transitional(data: bytes) -> bytes:
+    """Return a Strict file, which python-docx refuses, as the usual variant: only the namespaces differ."""
+    usual = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(usual, "w") as copy:
+        for entry in archive.infolist():
+            part = archive.read(entry)
+            if entry.filename.endswith((".xml", ".rels")):
+                part = _STRICT_NAMESPACE.sub(rb"http://schemas.openxmlformats.org/\1/2006/", part)
+            copy.writestr(entry.filename, part)
+    return usual.getvalue()
 
 
 class _Writer:
@@ -105,6 +104,7 @@ class _Writer:
         """Return the page: headers, body, footers."""
         self._furniture(BlockKind.PAGE_HEADER)
         self._container(self._document.element.body)
+        self._notes()
         self._furniture(BlockKind.PAGE_FOOTER)
         return self._builder.build()
 
@@ -127,6 +127,16 @@ class _Writer:
                     if text.strip() and text not in seen:
                         seen.add(text)
                         self._builder.add_text(kind, text)
+
+    def _notes(self) -> None:
+        """Write footnotes and endnotes behind the text: where they stand on paper only Word knows."""
+        for relation in self._document.part.rels.values():
+            if relation.is_external or not relation.reltype.endswith(("/footnotes", "/endnotes")):
+                continue
+            notes = etree.fromstring(relation.target_part.blob, _NO_ENTITIES)
+            for note in notes:
+                if note.get(f"{_W}type") in (None, "normal"):
+                    self._container(note)
 
     def _container(self, element: etree._Element) -> None:
         for child in element:
@@ -264,7 +274,7 @@ def _own_text(paragraph: etree._Element, *, with_boxes: bool = False) -> str:
     def walk(element: etree._Element) -> None:
         for child in element:
             tag = child.tag
-            if tag == f"{_W}t":
+            if tag in (f"{_W}t", _FORMULA_TEXT):
                 parts.append(child.text or "")
             elif tag == f"{_W}tab":
                 parts.append(" ")

@@ -129,6 +129,14 @@ def declared_charset(data: bytes) -> str | None:
     return (match[1] or match[2]).decode("ascii")
 
 
+def write_html(builder: PageBuilder, text: str, *, table_index: int) -> int:
+    """Write what HTML shows to the page; returns the index of the next table."""
+    soup = make_soup(text)
+    writer = _Writer(builder, unknown_is_inline=True, table_index=table_index)
+    writer.write(soup.body or soup)
+    return writer.table_index
+
+
 def make_soup(text: str) -> BeautifulSoup:
     """Return the tree without scripts, styles, navigation, hidden elements and comments."""
     # An encoding declaration in a decoded string would be refused or believed by lxml.
@@ -154,13 +162,13 @@ def _is_hidden(element: Tag) -> bool:
 class _Writer:
     """Walks a tree once and writes a block for each stretch of running text."""
 
-    def __init__(self, builder: PageBuilder, *, unknown_is_inline: bool) -> None:
+    def __init__(self, builder: PageBuilder, *, unknown_is_inline: bool, table_index: int = 0) -> None:
         self._builder = builder
         self._unknown_is_inline = unknown_is_inline
         self._inline: list[str] = []
         self._kind = BlockKind.PARAGRAPH
         self._level = 0
-        self._table_index = 0
+        self.table_index = table_index
         self.first_heading = ""
 
     def write(self, element: Tag) -> None:
@@ -236,9 +244,9 @@ class _Writer:
         for title in titles:
             self._builder.add_text(BlockKind.PARAGRAPH, title)
         self._builder.add_table(
-            build_table(grid, header_count=_header_count(grid, header_rows)), table_index=self._table_index
+            build_table(grid, header_count=_header_count(grid, header_rows)), table_index=self.table_index
         )
-        self._table_index += 1
+        self.table_index += 1
 
     def _walk_cells(self, table: Tag, *, depth: int) -> None:
         for row in _own_rows(table):

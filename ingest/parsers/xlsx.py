@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kb.ports import PageProgress
 from kb.types import BlockKind, Page, ParsedDocument
 
 _MAX_CELLS = 5_000_000
-_MAX_COLUMNS = 1_000
+_MANY_COLUMNS = 1_000
 # Excel keeps 15 significant digits; more are noise of binary fractions.
 _SIGNIFICANT_DIGITS = 15
 
@@ -134,7 +135,7 @@ def _read_cells(path: Path, sheet: calamine.CalamineSheet, name: str) -> list[Ce
         rows, top, left = _sparse_rows(path, sheet.name), 0, 0
     cells: list[Cell] = []
     for row_number, row in enumerate(rows):
-        for column_number, value in enumerate(row[:_MAX_COLUMNS]):
+        for column_number, value in enumerate(row):
             text = show_value(value)
             if text:
                 place = (row_number + top, column_number + left)
@@ -142,9 +143,27 @@ def _read_cells(path: Path, sheet: calamine.CalamineSheet, name: str) -> list[Ce
         if len(cells) > _MAX_CELLS:
             raise TooManyPagesError(f"{name!r} has more than {_MAX_CELLS} cells")
     last = max((cell.row for cell in cells), default=0)
+    placed = [Cell(c.row, c.column, c.text, min(c.row_span, last - c.row + 1), c.column_span) for c in cells]
+    if not any(cell.column + cell.column_span > _MANY_COLUMNS for cell in placed):
+        return placed
+    dense = _without_empty_columns(placed)
+    if len({cell.row for cell in dense}) * len({cell.column for cell in dense}) > _MAX_CELLS:
+        raise TooManyPagesError(f"{name!r} has cells too far apart for a table of {_MAX_CELLS} cells")
+    return dense
+
+
+def _without_empty_columns(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of a very wide sheet as if the columns without text were not there."""
+    used = sorted({cell.column for cell in cells})
     return [
-        Cell(c.row, c.column, c.text, min(c.row_span, last - c.row + 1), min(c.column_span, _MAX_COLUMNS))
-        for c in cells
+        Cell(
+            cell.row,
+            bisect_left(used, cell.column),
+            cell.text,
+            cell.row_span,
+            bisect_left(used, cell.column + cell.column_span) - bisect_left(used, cell.column),
+        )
+        for cell in cells
     ]
 
 

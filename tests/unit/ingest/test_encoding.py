@@ -58,6 +58,35 @@ def test_western_text_is_recognised() -> None:
     assert decode(text.encode("cp1252"))[0] == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Prüfen Sie die Ölpumpe – „täglich“.",
+        "Größe: 40 µm",
+        "Vérifiez la pompe à huile, é à ç.",
+        "Temperatur über 80 °C",
+        "Compruebe la presión, señal",
+        "naïve café – “quoted”",
+    ],
+)
+def test_short_western_text_is_recognised(text: str) -> None:
+    assert decode(text.encode("cp1252")) == (text, "cp1252")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Press F1 to open, 油泵 off", "gb18030"),
+        ("按F1键", "gb18030"),
+        ("A相B相 motor 柜门 open, check the drive", "gb18030"),
+        ("насос P1 включен, проверьте насос", "cp1251"),
+        ("E-0471 液壓泵無法啟動時，請檢查電源。", "cp950"),
+    ],
+)
+def test_other_scripts_among_ascii_are_not_taken_for_western(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding))[0] == text
+
+
 def test_a_declared_encoding_is_used_when_it_decodes_everything() -> None:
     assert decode("größe".encode("cp1252"), declared="ISO-8859-1") == ("größe", "cp1252")
 

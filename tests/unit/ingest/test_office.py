@@ -303,3 +303,66 @@ def test_a_broken_office_file_is_damaged(tmp_path: Path, media_type: str) -> Non
     for data in (b"PK\3\4 cut", buffer.getvalue()):
         with pytest.raises(DamagedFileError):
             parse(tmp_path, data, media_type)
+
+
+def test_xlsx_cells_far_to_the_right_are_kept(tmp_path: Path) -> None:
+    book = workbook(S=[["Code"], ["E-1"]])
+    book["S"]["XFD1"] = "Cause"
+    book["S"]["XFD2"] = "hot"
+
+    parsed = parse(tmp_path, word(book), XLSX)
+
+    assert records(parsed.pages[0]) == [{"Code": "E-1", "Cause": "hot"}]
+
+
+def with_footnotes(data: bytes, *texts_: str) -> bytes:
+    """Return the DOCX with footnotes, as Word stores them: a part of their own beside the two separators."""
+    notes = "".join(
+        f'<w:footnote w:id="{number + 1}"><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:footnote>'
+        for number, text in enumerate(texts_)
+    )
+    part = (
+        f'<w:footnotes {W}><w:footnote w:type="separator" w:id="0"><w:p/></w:footnote>{notes}</w:footnotes>'
+    )
+    relation = (
+        '<Relationship Id="rId99" Target="footnotes.xml" '
+        'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"/></Relationships>'
+    )
+    content_type = (
+        '<Override PartName="/word/footnotes.xml" ContentType="application/vnd.openxmlformats-officedocument.'
+        'wordprocessingml.footnotes+xml"/></Types>'
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            content = source.read(name).decode("utf-8", "surrogateescape")
+            if name == "word/_rels/document.xml.rels":
+                content = content.replace("</Relationships>", relation)
+            elif name == "[Content_Types].xml":
+                content = content.replace("</Types>", content_type)
+            target.writestr(name, content.encode("utf-8", "surrogateescape"))
+        target.writestr("word/footnotes.xml", part)
+    return out.getvalue()
+
+
+def test_docx_footnotes_come_after_the_text(tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_paragraph("Tighten to 25 Nm.")
+
+    parsed = parse(tmp_path, with_footnotes(word(document), "Dry threads only."), DOCX)
+
+    assert texts(parsed.pages[0]) == ["Tighten to 25 Nm.", "Dry threads only."]
+
+
+def test_docx_formulas_are_read(tmp_path: Path) -> None:
+    document = docx.Document()
+    math = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    document.element.body.insert(
+        0,
+        parse_xml(
+            f'<w:p {W} xmlns:m="{math}"><w:r><w:t xml:space="preserve">Force </w:t></w:r>'
+            "<m:oMath><m:r><m:t>F=p·A</m:t></m:r></m:oMath></w:p>"
+        ),
+    )
+
+    assert texts(parse(tmp_path, word(document), DOCX).pages[0]) == ["Force F=p·A"]

@@ -13,7 +13,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from ingest.formats import PDF
 from kb.errors import DamagedFileError, NoTextFoundError, PasswordProtectedError, TooManyPagesError
-from kb.types import BlockKind, TextSource
+from kb.types import BlockKind, Box, TextSource
 from tests.unit.ingest.parsing import cut, outline, parse, records, texts
 from tests.unit.ingest.pdf_samples import (
     HEIGHT,
@@ -444,3 +444,58 @@ def test_a_bookmark_that_is_no_text_does_not_end_the_document(tmp_path: Path) ->
     parsed = parse(tmp_path, out.getvalue(), PDF)
 
     assert parsed.pages[0].text == " ".join(PROSE)
+
+
+def _turned(data: bytes, degrees: int) -> bytes:
+    writer = PdfWriter(clone_from=io.BytesIO(data))
+    writer.pages[0].rotate(degrees)
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
+def _turn(box: Box, degrees: int) -> Box:
+    """Where a box of an upright page stands when the page is shown turned clockwise."""
+    if degrees == 90:
+        return Box(HEIGHT - box.y1, box.x0, HEIGHT - box.y0, box.x1)
+    if degrees == 180:
+        return Box(WIDTH - box.x1, HEIGHT - box.y1, WIDTH - box.x0, HEIGHT - box.y0)
+    return Box(box.y0, WIDTH - box.x1, box.y1, WIDTH - box.x0)
+
+
+@pytest.mark.parametrize("degrees", [90, 180, 270])
+def test_a_page_that_is_shown_sideways_reads_as_if_it_were_upright(tmp_path: Path, degrees: int) -> None:
+    rows = [("Code", "Cause", "Remedy"), ("E-01", "Oil hot", "Check cooler"), ("E-02", "", "Clean filter")]
+
+    def page_of_both(canvas: Canvas) -> None:
+        paragraph(canvas, 72, 100, PROSE)
+        ruled_table(canvas, 72, 300, rows, [60, 120, 200], row_height=28)
+
+    upright = draw(page_of_both)
+
+    (first,) = parse(tmp_path, upright, PDF).pages
+    (page,) = parse(tmp_path, _turned(upright, degrees), PDF).pages
+
+    assert (page.text, records(page)) == (first.text, records(first))
+    assert len(records(page)) == 2
+    sizes = (first.width, first.height) if degrees == 180 else (first.height, first.width)
+    assert (page.width, page.height) == sizes
+    for line, former in zip(page.lines, first.lines, strict=True):
+        assert line.box is not None
+        assert former.box is not None
+        wanted = _turn(former.box, degrees)
+        found = (line.box.x0, line.box.y0, line.box.x1, line.box.y1)
+        assert found == pytest.approx((wanted.x0, wanted.y0, wanted.x1, wanted.y1), abs=0.1)
+
+
+@pytest.mark.parametrize("degrees", [90, -90])
+def test_text_that_is_drawn_sideways_reads_line_by_line(tmp_path: Path, degrees: int) -> None:
+    def sideways(canvas: Canvas) -> None:
+        canvas.rotate(degrees)
+        canvas.translate(0, -WIDTH) if degrees > 0 else canvas.translate(-HEIGHT, 0)
+        for number, line in enumerate(PROSE):
+            canvas.drawString(100, 500 - 14 * number, line)
+
+    (page,) = parse(tmp_path, draw(sideways), PDF).pages
+
+    assert page.text == " ".join(PROSE)

@@ -272,3 +272,41 @@ def test_texts_beside_the_body_are_read_and_other_forms_of_it_are_not(tmp_path: 
 def test_mail_without_content_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoTextFoundError):
         parse(tmp_path, b"From: a@b\n\n", EMAIL)
+
+
+def test_a_line_that_tells_excel_the_delimiter_is_no_row(tmp_path: Path) -> None:
+    parsed = parse(tmp_path, b"sep=|\r\nCode|Cause\r\nE-1|a, b; c\r\n", CSV)
+
+    assert records(parsed.pages[0]) == [{"Code": "E-1", "Cause": "a, b; c"}]
+    assert "sep=" not in parsed.pages[0].text
+
+
+def test_lines_above_a_table_are_parted_from_it_by_a_blank_line(tmp_path: Path) -> None:
+    data = b"Export 2024-05-01, line 4\n\nCode,Cause\nE-1,hot\nE-2,cold\n"
+
+    parsed = parse(tmp_path, data, CSV)
+
+    assert texts(parsed.pages[0], BlockKind.PARAGRAPH) == ["Export 2024-05-01, line 4"]
+    assert records(parsed.pages[0]) == [{"Code": "E-1", "Cause": "hot"}, {"Code": "E-2", "Cause": "cold"}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_mail_headers_in_raw_bytes_are_decoded(tmp_path: Path, encoding: str) -> None:
+    data = "Subject: 液压站报警代码\nFrom: 张三 <a@plant>\n\nsee below\n".encode(encoding)
+
+    parsed = parse(tmp_path, data, EMAIL)
+
+    assert parsed.title == "液压站报警代码"
+    assert "From: 张三 <a@plant>" in parsed.pages[0].text
+
+
+def test_tables_in_html_mails_keep_their_rows(tmp_path: Path) -> None:
+    body = "<p>See:</p><table><tr><th>Code<th>Remedy<tr><td>E-1<td>refill<tr><td>E-2<td>clean</table>"
+    data = f"Subject: Alarms\nContent-Type: text/html; charset=utf-8\n\n{body}\n".encode()
+
+    parsed = parse(tmp_path, data, EMAIL)
+
+    assert records(parsed.pages[0]) == [
+        {"Code": "E-1", "Remedy": "refill"},
+        {"Code": "E-2", "Remedy": "clean"},
+    ]
