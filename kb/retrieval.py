@@ -59,6 +59,9 @@ _AWAY = 4.0
 _BALANCED = 0.5
 _OTHER_LEAD = 0.6
 """By how much the evidence in another language must be greater for its passages to stand first."""
+_SCARCE = 0.1
+_LONE = 5
+"""Passages of the question's language that stand before all others where those have less evidence than that."""
 _RERANKED = 20
 """Best chunks that a reranker reads."""
 ANY = Scope()
@@ -233,7 +236,8 @@ class Retriever:
         first, second = own, others
         if max(evidence.values(), default=0.0) - evidence.get(language, 0.0) >= _OTHER_LEAD:
             first, second = others, own
-        order = interleave(list(first), list(second))
+        lone = _LONE if first is own and _measure_across(evidence, language) < _SCARCE else 0
+        order = [*list(first)[:lone], *interleave(list(first)[lone:], list(second))]
         ahead = order_exact(matches, order)
         scores = _stage_scores(dense_hits, lexical_hits, {item for ids in matches.values() for item in ids})
         scores["fused"] = own | others
@@ -507,6 +511,11 @@ class Retriever:
         said = self._reranker.score(query, [found[item].chunk.indexed_text for item in best])
         scores["rerank"] = dict(zip(best, said, strict=True))
         return [*sorted(best, key=lambda item: -scores["rerank"][item]), *order[_RERANKED:]]
+
+
+def _measure_across(evidence: Mapping[str, float], language: str) -> float:
+    """Return the evidence in other languages than the question's."""
+    return max((value for group, value in evidence.items() if group != language), default=0.0)
 
 
 def _prefer(hits: Sequence[Found], homes: AbstractSet[str]) -> list[Found]:

@@ -65,7 +65,7 @@ def read_document(row: Row) -> Document:
         warnings=tuple(Problem(*item) for item in row["warnings"]),
         finished_at=row["finished_at"],
         parent_id=row["parent_id"],
-        tags=tuple(row["tags"]),
+        tags=tuple(row["tags"] or ()),
     )
 
 

@@ -31,7 +31,7 @@ def _is_in(row: Row, rows: Mapping[str, Row], scope: Scope) -> bool:
     while (parent := rows.get(line[-1]["parent_id"])) is not None and parent not in line:
         line.append(parent)
     called = {name for item in line for name in (item["id"], item["name"])}
-    tags = {tag for item in line for tag in item["tags"]}
+    tags = {tag for item in line for tag in item["tags"] or ()}
     uploaded_at = row["created_at"]
     return (
         (not scope.documents or not called.isdisjoint(scope.documents))

@@ -87,7 +87,7 @@ documents = sa.Table(
     sa.Column("warnings", sa.JSON, nullable=False),
     # Of what is there as an attachment only: the one of its parents that it is named after.
     sa.Column("parent_id", sa.Text),
-    sa.Column("tags", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("tags", sa.JSON(none_as_null=True)),
     sa.Index(None, "collection_id", "name", "id"),
 )
 

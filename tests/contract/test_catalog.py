@@ -1467,7 +1467,7 @@ def test_an_open_catalog_may_be_used_on_both_sides_of_a_fork(
 
 
 def test_ping_names_the_database_and_its_schema(catalog: Catalog) -> None:
-    assert "schema 0002" in catalog.ping()
+    assert "schema 0005" in catalog.ping()
 
 
 # -- what a search is limited to

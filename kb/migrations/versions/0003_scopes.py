@@ -13,5 +13,5 @@ depends_on = None
 
 def upgrade() -> None:
     """Add the columns; what is there has no tags and no threshold of its own."""
-    op.add_column("documents", sa.Column("tags", sa.JSON, nullable=False, server_default="[]"))
+    op.add_column("documents", sa.Column("tags", sa.JSON(none_as_null=True)))
     op.add_column("collections", sa.Column("calibration", sa.JSON(none_as_null=True)))

@@ -394,3 +394,13 @@ def test_words_that_many_chunks_share_leave_the_order_to_meaning() -> None:
         return trace.scores["fused"][best]
 
     assert weigh(library) < weigh(lone)
+
+
+def test_another_language_without_evidence_comes_after_the_first_five() -> None:
+    own = [f"油泵滤芯第{number}号每月检查并记录。" for number in "一二三四五六"]
+    library = _library(*own, "The canteen opens at noon.", "Parking is free of charge.")
+
+    languages = [chunk.chunk.language for chunk in _retrieve(library, "油泵滤芯每月检查", top_k=8).passages]
+
+    assert languages[:5] == ["zh"] * 5
+    assert "en" in languages[5:]
