@@ -383,7 +383,7 @@ class Answerer:
             draft.notices.append(get_sentence(notice, blank.language))
             yield from self._generate(writer, quotable, draft)
         if not draft.text:
-            doubted = notice == "generator_refused"
+            doubted = notice == "generator_refused" or self._generator.mode == "extractive"
             reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED
             yield from _refuse(blank, reason, found=found, draft=draft)
             return
