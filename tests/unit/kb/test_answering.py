@@ -457,3 +457,53 @@ def test_a_model_that_thinks_has_room_for_it() -> None:
 
     assert generator.requests[0].think
     assert generator.requests[0].sampling.max_tokens == 200 + 1024
+
+
+_HALF_TRUE = "回油滤芯每 3 个月更换一次。[1] 每 6 个月清洗油箱。[1] 更换前先停机泄压。[1]"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("drop", "回油滤芯每 3 个月更换一次[1]。 更换前先停机泄压[1]。"),
+        (
+            "mark",
+            "回油滤芯每 3 个月更换一次[1]。 每 6 个月清洗油箱。（原文未证实） 更换前先停机泄压[1]。",
+        ),
+    ],
+)
+def test_a_sentence_that_nothing_supports_is_left_out_or_marked(policy: str, expected: str) -> None:
+    text, answer = _collect(build_answerer(Script(_HALF_TRUE), on_unsupported=policy))
+    whole = build_answerer(Script(_HALF_TRUE, piece=50), on_unsupported=policy).answer(COLLECTION, QUESTION)
+
+    assert text == answer.text == whole.text == expected
+    assert answer.unsupported == whole.unsupported == ("每 6 个月清洗油箱。",)
+    assert answer.flags == ("unsupported",)
+    assert len(answer.notices) == 1
+
+
+def test_an_answer_may_be_refused_for_one_sentence_that_nothing_supports() -> None:
+    events = list(build_answerer(Script(_HALF_TRUE), on_unsupported="refuse").stream(COLLECTION, QUESTION))
+
+    last = events[-1]
+    assert isinstance(last, AnswerFinished)
+    assert last.answer.refusal is not None
+    assert last.answer.refusal.reason is RefusalReason.UNSUPPORTED
+    assert last.answer.unsupported == ("每 6 个月清洗油箱。",)
+    assert events[:-1] == [AnswerDelta(last.answer.text)]
+
+
+def test_an_answer_that_holds_is_given_under_every_policy() -> None:
+    _, answer = _collect(build_answerer(Script("回油滤芯每 3 个月更换一次。[1]"), on_unsupported="refuse"))
+
+    assert answer.text == "回油滤芯每 3 个月更换一次[1]。"
+    assert answer.flags == answer.unsupported == ()
+
+
+def test_quotes_count_their_tokens_for_clients_that_add_them_up() -> None:
+    script = Script("回油滤芯每 3 个月更换一次。[1]", mode="extractive", tokens=0)
+
+    _, answer = _collect(build_answerer(script))
+
+    assert answer.prompt_tokens > 0
+    assert answer.completion_tokens > 0
