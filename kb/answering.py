@@ -54,6 +54,8 @@ UnsupportedPolicy = Literal["drop", "mark", "refuse"]
 
 _NEAREST = 3
 _MOST_REPEATS = 2
+_LEAST_IN_OWN = 0.4
+"""Share of the question's content in one unit from which on its own language is read beside another."""
 _THINKING_TOKENS = 1024
 """Room for thoughts beside that for the answer."""
 _STATED = 0.85
@@ -175,7 +177,7 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return self._record(iter(_refuse(blank, reason, found=found)), log)
-        focused, superseded = prefer_newest(_focus(found), question=query)
+        focused, superseded = prefer_newest(focus(found, query=query), question=query)
         notices = tuple(
             get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
         )
@@ -242,7 +244,7 @@ class Answerer:
         budget = TokenBudget(
             context_tokens=context_tokens, answer_tokens=min(self._answer_tokens, context_tokens // 2)
         )
-        focused, _superseded = prefer_newest(_focus(found), question=question)
+        focused, _superseded = prefer_newest(focus(found, query=question), question=question)
         return build_prompt(
             question,
             focused,
@@ -419,14 +421,20 @@ def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: Draft) -> list[
     return rest
 
 
-def _focus(found: Retrieval) -> list[Passage]:
+def focus(found: Retrieval, *, query: str) -> list[Passage]:
     """Return the passages in languages in which there is evidence, and those that hold an asked code.
 
-    What was found in the other language is only the nearest there is.
+    What was found in the other language is only the nearest there is. The question's own language stays
+    if a sentence or row there holds much of what was asked: across languages evidence is a weaker sign.
     """
     languages = {
         language for language, evidence in found.evidence_by_language.items() if evidence >= found.threshold
     }
+    own = detect_language(query)
+    if languages and own not in languages:
+        readable = [passage for passage in found.passages if own in find_languages(passage.chunk)]
+        if Relevance(query, list_units(readable)).best >= _LEAST_IN_OWN:
+            languages.add(own)
     kept = [
         passage
         for passage in found.passages

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kb.answering import Answerer
+from kb.answering import Answerer, focus
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
-from kb.retrieval import Retriever
+from kb.retrieval import Retrieval, Retriever
 from kb.types import Answer, AnswerDelta, AnswerFinished, Message, RefusalReason, Sampling
 from tests.unit.kb.stand_ins import (
     COLLECTION,
@@ -18,6 +18,7 @@ from tests.unit.kb.stand_ins import (
     Library,
     Script,
     make_chunk,
+    make_passage,
 )
 
 FILTER = "回油滤芯每 3 个月更换一次，更换前先停机泄压。严禁带电操作。"
@@ -507,3 +508,21 @@ def test_quotes_count_their_tokens_for_clients_that_add_them_up() -> None:
 
     assert answer.prompt_tokens > 0
     assert answer.completion_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "languages"),
+    [("变频器上电后黑屏？", {"zh", "en"}), ("起重机钢丝绳报废标准？", {"en"})],
+)
+def test_the_own_language_is_read_beside_another_if_it_says_what_was_asked(
+    question: str, languages: set[str]
+) -> None:
+    passages = (
+        make_passage("变频器上电无显示时检查输入电源。", rank=0),
+        make_passage("A frozen board needs a bigger power supply.", rank=1),
+    )
+    found = Retrieval(passages, 0.7, evidence_by_language={"zh": 0.2, "en": 0.7}, threshold=0.5)
+
+    focused = focus(found, query=question)
+
+    assert {passage.chunk.language for passage in focused} == languages
