@@ -236,6 +236,8 @@ def build_answer(answer: Answer, *, collection: str) -> AnswerOut:
         passages=[build_passage(passage) for passage in answer.passages],
         notices=list(answer.notices),
         conflict=[_copy(ConflictingValueOut, value) for value in answer.conflict],
+        unsupported=list(answer.unsupported),
+        flags=list(answer.flags),
         model=answer.model,
         finish_reason=answer.finish_reason,
         usage=build_usage(answer),

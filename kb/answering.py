@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from kb.citations import CitationChecker
 from kb.completion import QuestionCompleter
 from kb.conflicts import ConflictFinder
+from kb.drafts import AnswerLog, Draft, measure_ms
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
 from kb.evidence import contains_code
 from kb.facts import asks_number, asks_what_to_do, iter_numbers
@@ -19,13 +20,13 @@ from kb.found import find_languages
 from kb.language import detect_language
 from kb.ports import Generator, PromptCounter
 from kb.presets import DEFAULT_PRESET, PresetName, get_sampling
-from kb.prompt import Prompt, build_prompt
-from kb.receipts import ReceiptBook, hash_messages, mark_passages
+from kb.prompt import build_prompt
+from kb.receipts import ReceiptBook
 from kb.relevance import Relevance
 from kb.retrieval import ANY, PassageRetriever, Retrieval
 from kb.revisions import prefer_newest
 from kb.safety import list_unsaid_precautions
-from kb.sentences import SentenceBuffer, ends_sentence
+from kb.sentences import MARKER, SentenceBuffer, ends_sentence
 from kb.tokens import TokenBudget
 from kb.types import (
     Answer,
@@ -40,7 +41,6 @@ from kb.types import (
     GenerationRequest,
     Message,
     Passage,
-    Receipt,
     Refusal,
     RefusalReason,
     Sampling,
@@ -49,106 +49,17 @@ from kb.types import (
 from kb.units import list_units
 from kb.wording import get_conflict, get_refusal, get_sentence, is_refusal
 
+UnsupportedPolicy = Literal["drop", "mark", "refuse"]
+"""What becomes of a sentence that no passage supports."""
+
 _NEAREST = 3
 _MOST_REPEATS = 2
+_LEAST_IN_OWN = 0.4
+"""Share of the question's content in one unit from which on its own language is read beside another."""
 _THINKING_TOKENS = 1024
 """Room for thoughts beside that for the answer."""
 _STATED = 0.85
 """Share of the question's content that one unit must cover before a model's refusal is doubted."""
-
-
-@dataclass(slots=True)
-class _Draft:
-    """An answer while it grows; `text` is what was emitted so far."""
-
-    answer: Answer
-    checker: CitationChecker
-    text: str = ""
-    refused_by_model: bool = False
-    notices: list[str] = field(default_factory=list)
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    finish_reason: str = "stop"
-    gap: str = ""
-
-    def add(self, sentence: str, checked: str) -> str:
-        """Append a checked sentence; return what to emit, led by the white space before it.
-
-        `sentence` is how it was written: a dropped one still leaves its line break behind.
-        """
-        if not checked:
-            self.gap += "\n" * ("\n" in sentence)
-            return ""
-        core = checked.strip()
-        before = self.gap + checked[: len(checked) - len(checked.lstrip())]
-        gap = "\n" * min(2, before.count("\n")) or before[:1]
-        piece = gap + core if self.text else core
-        self.gap = checked[len(checked.rstrip()) :]
-        self.text += piece
-        return piece
-
-    def append(self, piece: str) -> AnswerDelta:
-        """Add a piece that needs no check; return it as it is emitted."""
-        self.text += piece
-        return AnswerDelta(piece)
-
-
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """What a receipt says beside the answer itself."""
-
-    collection: Collection
-    history: tuple[Message, ...]
-    system: str
-    top_k: int
-    preset: PresetName
-    think: bool
-    sampling: Sampling
-    found: Retrieval
-    started: float
-    retrieval_ms: float
-    prompt: Prompt | None = None
-
-    def build_receipt(
-        self,
-        answer: Answer,
-        *,
-        now: datetime,
-        threshold: float,
-        model_fingerprint: str,
-        timings_ms: Mapping[str, float],
-    ) -> Receipt:
-        """Return the receipt of the finished answer."""
-        prompt = self.prompt
-        return Receipt(
-            id=answer.id,
-            collection_id=self.collection.id,
-            collection=self.collection.name,
-            created_at=now,
-            question=answer.question,
-            query=answer.query,
-            language=answer.language,
-            history=self.history,
-            system=self.system,
-            top_k=self.top_k,
-            preset=self.preset,
-            think=self.think,
-            sampling=self.sampling,
-            retrieved=mark_passages(self.found.passages),
-            prompt_chunks=tuple(passage.chunk.id for passage in prompt.passages) if prompt else (),
-            prompt_sha256=hash_messages(prompt.messages) if prompt else "",
-            evidence=self.found.evidence,
-            evidence_threshold=threshold,
-            index_fingerprint=self.collection.fingerprint,
-            index_generation=self.collection.generation,
-            model=answer.model,
-            model_fingerprint=model_fingerprint,
-            mode=answer.mode,
-            text=answer.text,
-            refusal=answer.refusal.reason.value if answer.refusal else None,
-            citations=answer.citations,
-            timings_ms=timings_ms,
-        )
 
 
 class Answerer:
@@ -164,6 +75,7 @@ class Answerer:
         context_tokens: int,
         answer_tokens: int,
         top_k: int,
+        on_unsupported: UnsupportedPolicy = "drop",
         receipts: ReceiptBook | None = None,
         fingerprint_model: Callable[[], str] = str,
     ) -> None:
@@ -175,6 +87,7 @@ class Answerer:
         self._context_tokens = context_tokens
         self._answer_tokens = answer_tokens
         self._top_k = top_k
+        self._on_unsupported = on_unsupported
         self._receipts = receipts
         self._fingerprint_model = fingerprint_model
         self._completer = QuestionCompleter(generator=generator, counter=counter)
@@ -241,7 +154,7 @@ class Answerer:
         query = self._completer.complete(question, history)
         begun = time.perf_counter()
         found = self._retriever.retrieve(collection, query, top_k=top_k or self._top_k, scope=scope)
-        log = _Log(
+        log = AnswerLog(
             collection=collection,
             history=tuple(history),
             system=system,
@@ -251,7 +164,7 @@ class Answerer:
             sampling=sampling,
             found=found,
             started=started,
-            retrieval_ms=_measure_ms(begun),
+            retrieval_ms=measure_ms(begun),
         )
         blank = Answer(
             id=f"ans_{secrets.token_hex(8)}",
@@ -264,7 +177,7 @@ class Answerer:
         reason = self._find_refusal(found)
         if reason is not None:
             return self._record(iter(_refuse(blank, reason, found=found)), log)
-        focused, superseded = prefer_newest(_focus(found), question=query)
+        focused, superseded = prefer_newest(focus(found, query=query), question=query)
         notices = tuple(
             get_sentence("superseded", language, newer=each.newer, older=each.older) for each in superseded
         )
@@ -293,20 +206,20 @@ class Answerer:
         log = replace(log, prompt=prompt)
         return self._record(self._write(blank, request, quotable, found=found), log)
 
-    def _record(self, events: Iterator[AnswerEvent], log: _Log) -> Iterator[AnswerEvent]:
+    def _record(self, events: Iterator[AnswerEvent], log: AnswerLog) -> Iterator[AnswerEvent]:
         """Pass the events on; keep the receipt before the last one, which tells its id."""
         if self._receipts is None:
             return events
         return self._iter_recorded(events, log, self._receipts)
 
     def _iter_recorded(
-        self, events: Iterator[AnswerEvent], log: _Log, receipts: ReceiptBook
+        self, events: Iterator[AnswerEvent], log: AnswerLog, receipts: ReceiptBook
     ) -> Iterator[AnswerEvent]:
         timings = {"retrieval": log.retrieval_ms}
         try:
             for event in events:
                 if isinstance(event, AnswerFinished):
-                    timings["total"] = _measure_ms(log.started)
+                    timings["total"] = measure_ms(log.started)
                     model = self._fingerprint_model() if event.answer.mode == "generated" else ""
                     receipts.keep(
                         log.build_receipt(
@@ -318,7 +231,7 @@ class Answerer:
                         )
                     )
                 else:
-                    timings.setdefault("first_text", _measure_ms(log.started))
+                    timings.setdefault("first_text", measure_ms(log.started))
                 yield event
         finally:
             _close(events)
@@ -331,7 +244,7 @@ class Answerer:
         budget = TokenBudget(
             context_tokens=context_tokens, answer_tokens=min(self._answer_tokens, context_tokens // 2)
         )
-        focused, _superseded = prefer_newest(_focus(found), question=question)
+        focused, _superseded = prefer_newest(focus(found, query=question), question=question)
         return build_prompt(
             question,
             focused,
@@ -359,10 +272,17 @@ class Answerer:
     def _write(
         self, blank: Answer, request: GenerationRequest, quotable: GenerationRequest, *, found: Retrieval
     ) -> Iterator[AnswerEvent]:
-        draft = _Draft(blank, _make_checker(request), notices=list(blank.notices))
+        draft = Draft(blank, _make_checker(request), notices=list(blank.notices))
         writer, notice = self._generator, ""
         try:
-            yield from self._generate(writer, request, draft)
+            pieces = self._generate(writer, request, draft)
+            if self._on_unsupported == "refuse":
+                # nothing may be shown before all of it is known to hold
+                pieces = iter(list(pieces))
+            if draft.unsupported and self._on_unsupported == "refuse":
+                yield from _refuse(blank, RefusalReason.UNSUPPORTED, found=found, draft=draft)
+                return
+            yield from pieces
         except GeneratorUnavailableError:
             if draft.text or self._fallback is None:
                 raise
@@ -379,11 +299,12 @@ class Answerer:
             writer = self._fallback
             blank = replace(blank, passages=quotable.passages)
             draft.checker = _make_checker(quotable)
+            draft.unsupported = []
             draft.refused_by_model = False
             draft.notices.append(get_sentence(notice, blank.language))
             yield from self._generate(writer, quotable, draft)
         if not draft.text:
-            doubted = notice == "generator_refused"
+            doubted = notice == "generator_refused" or self._generator.mode == "extractive"
             reason = RefusalReason.NOT_STATED if doubted else RefusalReason.UNSUPPORTED
             yield from _refuse(blank, reason, found=found, draft=draft)
             return
@@ -392,10 +313,13 @@ class Answerer:
         conflict = _find_conflict(draft, quotable)
         if conflict:
             yield draft.append(f"\n{get_conflict(conflict, draft.checker.citations, blank.language)}")
-        if draft.checker.dropped_count:
-            draft.notices.append(
-                get_sentence("sentences_dropped", blank.language, count=draft.checker.dropped_count)
-            )
+        if draft.unsupported:
+            name = "sentences_marked" if self._on_unsupported == "mark" else "sentences_dropped"
+            draft.notices.append(get_sentence(name, blank.language, count=len(draft.unsupported)))
+        if writer.mode == "extractive" and not draft.prompt_tokens:
+            # no model ran; clients that add up tokens still want to know what went in and out
+            draft.prompt_tokens = self._counter.count_messages(request.messages)
+            draft.completion_tokens = self._counter.count_text(draft.text)
         if draft.finish_reason == "length":
             draft.notices.append(get_sentence("cut_off", blank.language))
         yield AnswerFinished(
@@ -406,6 +330,7 @@ class Answerer:
                 citations=draft.checker.citations,
                 notices=tuple(draft.notices),
                 conflict=conflict,
+                unsupported=tuple(draft.unsupported),
                 model=writer.name,
                 finish_reason=draft.finish_reason,
                 prompt_tokens=draft.prompt_tokens,
@@ -427,7 +352,7 @@ class Answerer:
         )
 
     def _generate(
-        self, generator: Generator, request: GenerationRequest, draft: _Draft
+        self, generator: Generator, request: GenerationRequest, draft: Draft
     ) -> Iterator[AnswerDelta]:
         """Emit the generator's sentences that hold; a refusal or a loop ends it early."""
         buffer, raw = SentenceBuffer(), ""
@@ -441,7 +366,7 @@ class Answerer:
                     sentences = buffer.feed(event.text)
                 for sentence in sentences:
                     draft.refused_by_model = not draft.text and is_refusal(sentence)
-                    checked = draft.checker.check(sentence)
+                    checked = self._check(sentence, draft)
                     if draft.refused_by_model or draft.checker.repeat_count >= _MOST_REPEATS:
                         if isinstance(event, GenerationDelta):
                             draft.prompt_tokens += self._counter.count_messages(request.messages)
@@ -453,8 +378,21 @@ class Answerer:
         finally:
             _close(events)
 
+    def _check(self, sentence: str, draft: Draft) -> str:
+        """Return the sentence as it may be shown, empty if not; note it if nothing supports it."""
+        dropped = draft.checker.dropped_count
+        checked = draft.checker.check(sentence)
+        if draft.checker.dropped_count == dropped:
+            return checked
+        bare = MARKER.sub("", sentence)
+        draft.unsupported.append(bare.strip())
+        if self._on_unsupported != "mark" or is_refusal(sentence):
+            return ""
+        mark = get_sentence("unsupported_mark", draft.answer.language)
+        return f"{bare.rstrip()}{mark}{bare[len(bare.rstrip()) :]}"
 
-def _add_precautions(draft: _Draft) -> Iterator[AnswerDelta]:
+
+def _add_precautions(draft: Draft) -> Iterator[AnswerDelta]:
     """Say what a cited passage demands for safety and the answer left out, in the passage's words."""
     language = draft.answer.language
     for citation in draft.checker.citations:
@@ -463,7 +401,7 @@ def _add_precautions(draft: _Draft) -> Iterator[AnswerDelta]:
             yield draft.append(f"{line}{'' if language == 'zh' else ' '}[{citation.number}]")
 
 
-def _find_conflict(draft: _Draft, quotable: GenerationRequest) -> tuple[ConflictingValue, ...]:
+def _find_conflict(draft: Draft, quotable: GenerationRequest) -> tuple[ConflictingValue, ...]:
     """Return the values that other documents have for what the answer says, its own first; cite each."""
     units = list_units(quotable.passages)
     statements = ConflictFinder(quotable.question, units).find(draft.checker.cited, said=draft.text)
@@ -472,7 +410,7 @@ def _find_conflict(draft: _Draft, quotable: GenerationRequest) -> tuple[Conflict
     )
 
 
-def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list[str]:
+def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: Draft) -> list[str]:
     """Note what the generation cost; a sentence that the length limit cut is left out."""
     draft.prompt_tokens += event.prompt_tokens
     draft.completion_tokens += event.completion_tokens
@@ -483,14 +421,20 @@ def _finish(event: GenerationEnd, buffer: SentenceBuffer, draft: _Draft) -> list
     return rest
 
 
-def _focus(found: Retrieval) -> list[Passage]:
+def focus(found: Retrieval, *, query: str) -> list[Passage]:
     """Return the passages in languages in which there is evidence, and those that hold an asked code.
 
-    What was found in the other language is only the nearest there is.
+    What was found in the other language is only the nearest there is. The question's own language stays
+    if a sentence or row there holds much of what was asked: across languages evidence is a weaker sign.
     """
     languages = {
         language for language, evidence in found.evidence_by_language.items() if evidence >= found.threshold
     }
+    own = detect_language(query)
+    if languages and own not in languages:
+        readable = [passage for passage in found.passages if own in find_languages(passage.chunk)]
+        if Relevance(query, list_units(readable)).best >= _LEAST_IN_OWN:
+            languages.add(own)
     kept = [
         passage
         for passage in found.passages
@@ -501,22 +445,23 @@ def _focus(found: Retrieval) -> list[Passage]:
 
 
 def _refuse(
-    blank: Answer, reason: RefusalReason, *, found: Retrieval, draft: _Draft | None = None
+    blank: Answer, reason: RefusalReason, *, found: Retrieval, draft: Draft | None = None
 ) -> list[AnswerEvent]:
     nearest = found.passages[:_NEAREST]
     text = get_refusal(reason, blank.language, codes=found.unknown_codes, nearest=nearest)
     answer = replace(blank, text=text, mode="refused", refusal=Refusal(reason=reason, nearest=nearest))
     if draft is not None:
-        answer = replace(answer, prompt_tokens=draft.prompt_tokens, completion_tokens=draft.completion_tokens)
+        answer = replace(
+            answer,
+            prompt_tokens=draft.prompt_tokens,
+            completion_tokens=draft.completion_tokens,
+            unsupported=tuple(draft.unsupported),
+        )
     return [AnswerDelta(text), AnswerFinished(answer)]
 
 
 def _make_checker(request: GenerationRequest) -> CitationChecker:
     return CitationChecker(request.passages, question=request.question, codes=request.codes)
-
-
-def _measure_ms(started: float) -> float:
-    return round((time.perf_counter() - started) * 1000, 1)
 
 
 def _close(events: Iterator[GenerationEvent] | Iterator[AnswerEvent]) -> None:

@@ -89,6 +89,7 @@ def build(
         context_tokens=_context_tokens(settings),
         answer_tokens=settings.answer_tokens,
         top_k=settings.top_k,
+        on_unsupported=settings.on_unsupported,
         receipts=receipts if settings.receipts else None,
         fingerprint_model=build_model_fingerprint(settings),
     )

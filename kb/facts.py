@@ -108,6 +108,11 @@ _PROHIBITION = re.compile(
 _ASKS_NUMBER = re.compile(
     r"多少|多大|多长|多久|多高|几[个点天次年月号]|\bhow (?:many|much|long|often|high)\b", re.IGNORECASE
 )
+_ASKS_CODE = re.compile(
+    r"(?:哪个|哪些|哪几个|什么|几号)(?:参数|指令|命令|代码|报警|故障码|功能码|菜单)"
+    r"|\b(?:which|what) (?:\w+ )?(?:commands?|parameters?|codes?|alarms?|instructions?|settings?|registers?)\b",
+    re.IGNORECASE,
+)
 _ASKS_TIME = re.compile(r"多久|多长时间|周期|间隔|\bhow (?:long|often)\b", re.IGNORECASE)
 _ASKED_ATTRIBUTE = re.compile(
     r"([\u4e00-\u9fff]{2})(?:应该?|需要?|要)?(?:设|调|设定|设置)?(?:是|为|有)(?:多少|多大|多高|多长)"
@@ -201,6 +206,11 @@ def prohibits(text: str) -> bool:
 def asks_number(question: str) -> bool:
     """Return whether only a number can answer the question."""
     return bool(_ASKS_NUMBER.search(unicodedata.normalize("NFKC", question)))
+
+
+def asks_for_name_of_code(question: str) -> bool:
+    """Return whether a command, parameter or code is asked for by its name."""
+    return bool(_ASKS_CODE.search(unicodedata.normalize("NFKC", question)))
 
 
 def asks_time(question: str) -> bool:

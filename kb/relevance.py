@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kb.facts import asks_time, find_asked_subject, list_numbered, names_another
 from kb.language import detect_language
+from kb.synonyms import get_units_or_synonyms
 from kb.units import Unit
 from kb.words import get_units
 
@@ -34,11 +35,11 @@ class Relevance:
         self._asks_time = asks_time(question)
         self._language = detect_language(question)
         own = {name.casefold() for name in names}
-        pieces = get_units(question)
+        pieces = get_units_or_synonyms(question)
         self._pieces = [piece for piece in pieces if piece.isdisjoint(own)] or pieces
         self._subject = get_units(find_asked_subject(question) or "")
         self._place = {id(unit): place for place, unit in enumerate(units)}
-        everything = [unit.terms | unit.scope_terms for unit in units]
+        everything = [unit.terms | unit.synonyms | unit.scope_terms for unit in units]
         counts = [sum(not piece.isdisjoint(terms) for terms in everything) for piece in self._pieces]
         self._weights = [math.log(1 + (len(units) + 1) / max(count, _ABSENT_COUNT)) for count in counts]
         self._total = sum(self._weights)
@@ -89,7 +90,7 @@ class Relevance:
             return 0.0
         covered = 0.0
         for piece, weight in zip(self._pieces, self._weights, strict=True):
-            if not piece.isdisjoint(unit.terms):
+            if not piece.isdisjoint(unit.terms) or not piece.isdisjoint(unit.synonyms):
                 covered += weight
             elif not piece.isdisjoint(unit.scope_terms):
                 covered += weight * _SCOPE_SHARE

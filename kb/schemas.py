@@ -570,6 +570,12 @@ class AnswerOut(_Wire):
         default_factory=list,
         description="Two values or more where documents disagree on what was asked; empty if none do.",
     )
+    unsupported: list[str] = Field(
+        default_factory=list, description="Sentences of the model that no passage supports."
+    )
+    flags: list[str] = Field(
+        default_factory=list, description="What a reader should be wary of: `conflict`, `unsupported`."
+    )
     model: str
     finish_reason: str
     usage: UsageOut
@@ -767,6 +773,8 @@ class ChatCompletionOut(_Wire):
     conflict: list[ConflictingValueOut] = Field(default_factory=list)
     answer_id: str = Field(default="", description="Id under which `GET /v1/answers/{id}` tells more.")
     query: str = ""
+    unsupported: list[str] = Field(default_factory=list)
+    flags: list[str] = Field(default_factory=list)
 
 
 class KeyIn(_Wire):

@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         description="Tokens for prompt and answer; default 1600 for the local model, else the "
         "runtime's limit, at most 8192.",
     )
+    on_unsupported: Literal["drop", "mark", "refuse"] = Field(
+        "drop",
+        description="What becomes of a sentence of the model that no passage supports: left out, shown with a "
+        "mark, or the whole answer refused (then nothing is sent before all is checked).",
+    )
     receipts: bool = Field(
         True,
         description="Keep what each answer was made from, its question and text included, in the catalog.",

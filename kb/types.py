@@ -551,7 +551,8 @@ class Answer:
     `citations`. `query` is the question as it was searched for: completed
     from earlier turns if it leans on them. `notices` are sentences for the reader (a fallback was used, a sentence was
     dropped). `conflict` holds two values or more where documents disagree on what was asked; the text
-    then shows each with its document.
+    then shows each with its document. `unsupported` are sentences of the model that no passage
+    supports: left out of the text, marked in it, or why all of it was refused.
     """
 
     id: str
@@ -565,10 +566,18 @@ class Answer:
     refusal: Refusal | None = None
     notices: tuple[str, ...] = ()
     conflict: tuple[ConflictingValue, ...] = ()
+    unsupported: tuple[str, ...] = ()
     model: str = ""
     finish_reason: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader should be wary of: `conflict`, `unsupported`."""
+        return tuple(
+            name for name, holds in (("conflict", self.conflict), ("unsupported", self.unsupported)) if holds
+        )
 
     @property
     def refused(self) -> bool:

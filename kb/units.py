@@ -12,6 +12,7 @@ from kb.evidence import contains_code, is_numbered
 from kb.facts import iter_numbers
 from kb.language import detect_language
 from kb.sentences import iter_passage_sentences
+from kb.synonyms import get_groups
 from kb.types import Passage, Span
 from kb.words import fold, get_all_terms, squeeze
 
@@ -59,6 +60,11 @@ class Unit:
     def terms(self) -> frozenset[str]:
         """Every word of the unit itself."""
         return get_all_terms(self.text)
+
+    @cached_property
+    def synonyms(self) -> frozenset[str]:
+        """The groups of synonyms of which it holds a word."""
+        return get_groups(self.text)
 
     @cached_property
     def scope_terms(self) -> frozenset[str]:

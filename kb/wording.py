@@ -62,6 +62,11 @@ _SENTENCES = {
         "zh": "有 {count} 句话因原文不支持而被略去。",
         "en": "{count} sentence(s) that the documents do not support were left out.",
     },
+    "unsupported_mark": {"zh": "（原文未证实）", "en": " (not confirmed by the documents)"},
+    "sentences_marked": {
+        "zh": "有 {count} 句话没有原文证实，已在文中标出。",
+        "en": "{count} sentence(s) that the documents do not support are marked.",
+    },
     "cut_off": {
         "zh": "回答达到长度上限，可能不完整。",
         "en": "The answer reached its length limit and may be incomplete.",

@@ -181,6 +181,8 @@ def _build_vendor_fields(answer: Answer) -> dict[str, Any]:
         "refusal_reason": answer.refusal.reason.value if answer.refusal else None,
         "mode": answer.mode,
         "notices": list(answer.notices),
+        "unsupported": list(answer.unsupported),
+        "flags": list(answer.flags),
         "answer_id": answer.id,
         "query": answer.query or answer.question,
         "conflict": [asdict(value) for value in answer.conflict],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kb.codes import iter_codes
 from kb.evidence import contains_code
-from kb.facts import asks_number, asks_what_to_do, find_asked_attribute, iter_numbers
+from kb.facts import asks_for_name_of_code, asks_number, asks_what_to_do, find_asked_attribute, iter_numbers
 from kb.language import detect_language
 from kb.relevance import Relevance
 from kb.types import GenerationDelta, GenerationEnd, GenerationEvent, GenerationRequest
@@ -22,10 +22,19 @@ _LEAST_BESIDE = 0.5
 _MOST_BESIDE = 1
 _SHARE_OF_BEST = 0.85
 _RANK_DECAY = 0.02
+_WHOLE_SHARE = 0.5
+_LEAST_OF_WHOLE = 0.5
+"""How relevant for the whole question, as a share of the best, what answers a part must be."""
+_LEAST_OF_PART = 0.5
+"""Or how relevant for the part itself."""
 _MOST_FOLLOWING = 3
 _MOST_FOREIGN = 3
 _LEAST_PART_UNITS = 4
 _PART = re.compile(r"[,，;；。?？]")
+_SPELLED = re.compile(
+    r"[零一二两三四五六七八九十百半]|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|once|twice|daily|weekly|monthly)\b",
+    re.IGNORECASE,
+)
 _MARKER = re.compile(r"\[(\d+)\]")
 
 
@@ -122,22 +131,40 @@ class ExtractiveGenerator:
         """Return the best units for the question, or for each of its parts if it asks several things."""
         parts = [part for part in _PART.split(question) if len(get_units(part)) >= _LEAST_PART_UNITS]
         chosen: dict[int, Unit] = {}
+        whole = Relevance(question, units, names=names)
         for part in parts if len(parts) > 1 else [question]:
             relevance = Relevance(part, units, names=names)
+            # what a part leaves out is said by the others: "which code is that?"
             scores = {
-                id(unit): relevance.score(unit) / (1 + _RANK_DECAY * unit.passage.rank) for unit in units
+                id(unit): ((1 - _WHOLE_SHARE) * relevance.score(unit) + _WHOLE_SHARE * whole.score(unit))
+                / (1 + _RANK_DECAY * unit.passage.rank)
+                for unit in units
             }
             best = max(scores.values(), default=0.0)
-            if best < _LEAST_SCORE:
+            if best < _LEAST_SCORE or relevance.best < _LEAST_SCORE:
                 continue
-            ranked = sorted(units, key=lambda unit: -scores[id(unit)])
+            ranked = sorted(
+                (
+                    unit
+                    for unit in units
+                    if relevance.score(unit) >= _LEAST_OF_PART
+                    or whole.score(unit) >= _LEAST_OF_WHOLE * whole.best
+                ),
+                key=lambda unit: -scores[id(unit)],
+            )
+            if asks_number(part):
+                ranked = [unit for unit in ranked if _has_other_number(unit, question)]
             if attribute := find_asked_attribute(part):
                 # the rated pressure is no answer to the rated flow
                 ranked = [unit for unit in ranked if attribute in unit.terms or attribute in unit.scope_terms]
             good = [unit for unit in ranked if scores[id(unit)] >= _SHARE_OF_BEST * best]
             if not good:
                 continue
-            if not good[0].is_row and asks_what_to_do(question):
+            if _lacks_code(good, part, question):
+                # the finding, then what holds the command or parameter that was asked for
+                named = [unit for unit in _list_near(good[0], units) if _has_other_code(unit, question)]
+                good = [good[0], *named[: self._max_sentences]]
+            elif not good[0].is_row and asks_what_to_do(question):
                 # the finding is followed by its cause and what to do
                 good = _list_section(good, units)[: 1 + _MOST_FOLLOWING]
             elif len(parts) > 1:
@@ -182,7 +209,10 @@ def _choose_foreign(question: str, units: Sequence[Unit], *, codes: Sequence[str
     by_passage: dict[int, list[Unit]] = {}
     for unit in sorted(units, key=lambda unit: unit.passage.rank):
         by_passage.setdefault(unit.passage_index, []).append(unit)
-    return [max(there, key=rate) for there in by_passage.values()][:_MOST_FOREIGN]
+    best = [max(there, key=rate) for there in by_passage.values()]
+    if wants_number:
+        best = [unit for unit in best if any(rate(unit)) or _has_other_number(unit, question)]
+    return best[:_MOST_FOREIGN]
 
 
 def _is_about_another(unit: Unit, codes: Sequence[str]) -> bool:
@@ -222,6 +252,31 @@ def _follow(unit: Unit, units: Sequence[Unit], question: str) -> list[Unit]:
             break
         following.append(other)
     return [unit, *following]
+
+
+def _has_other_number(unit: Unit, question: str) -> bool:
+    """Return whether the unit holds a number that the question didn't give."""
+    given = {number.value for number in iter_numbers(question)}
+    if any(number.value not in given for number in iter_numbers(unit.text)):
+        return True
+    return bool(unit.codes) or bool(_SPELLED.search(unit.text))
+
+
+def _lacks_code(good: Sequence[Unit], part: str, question: str) -> bool:
+    """Return whether a command or parameter is asked for, and none of the sentences names one."""
+    if not asks_for_name_of_code(part) or any(unit.is_row for unit in good):
+        return False
+    return not any(_has_other_code(unit, question) for unit in good)
+
+
+def _has_other_code(unit: Unit, question: str) -> bool:
+    return any(not contains_code(question, code) for code in unit.codes)
+
+
+def _list_near(unit: Unit, units: Sequence[Unit]) -> list[Unit]:
+    """Return the units of the same passage, those behind the unit first."""
+    near = [other for other in units if other.passage_index == unit.passage_index and other is not unit]
+    return sorted(near, key=lambda other: (other.char_start < unit.char_start, other.char_start))
 
 
 def _drop_repeats(units: Sequence[Unit]) -> list[Unit]:

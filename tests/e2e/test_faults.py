@@ -141,7 +141,7 @@ def test_the_command_shows_it_and_tells_what_is_not_found(press: Service) -> Non
 
     assert shown.returncode == 0, shown.stderr
     assert "蓄能器压力低" in shown.stdout
-    assert "press_manual_zh.pdf，第 12 页" in shown.stdout
+    assert "《press_manual_zh.pdf》第 12 页" in shown.stdout
     assert json.loads(found.stdout)["faults"][0]["code"] == "E-0105"
     assert unknown.returncode == 4
     assert json.loads(unknown.stdout)["error"]["suggestions"][0] == "E-0471"

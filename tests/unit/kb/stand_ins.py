@@ -246,6 +246,7 @@ class Script:
         finish_reason: str = "stop",
         fails_after: int | None = None,
         context_limit: int | None = 4000,
+        tokens: int = 100,
     ) -> None:
         self._text = text
         self._piece = piece
@@ -254,6 +255,7 @@ class Script:
         self._finish_reason = finish_reason
         self._fails_after = fails_after
         self._context_limit = context_limit
+        self._tokens = tokens
         self.requests: list[GenerationRequest] = []
         self.pieces_sent = 0
         self.closed = False
@@ -273,7 +275,9 @@ class Script:
                 yield GenerationDelta(self._text[start : start + self._piece])
             if self._fails_after is not None:
                 raise GeneratorUnavailableError("gone")
-            yield GenerationEnd(self._finish_reason, prompt_tokens=100, completion_tokens=20)
+            yield GenerationEnd(
+                self._finish_reason, prompt_tokens=self._tokens, completion_tokens=self._tokens // 5
+            )
         finally:
             self.closed = True
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kb.answering import Answerer
+from kb.answering import Answerer, focus
 from kb.errors import GeneratorUnavailableError, QuestionTooLongError
-from kb.retrieval import Retriever
+from kb.retrieval import Retrieval, Retriever
 from kb.types import Answer, AnswerDelta, AnswerFinished, Message, RefusalReason, Sampling
 from tests.unit.kb.stand_ins import (
     COLLECTION,
@@ -18,6 +18,7 @@ from tests.unit.kb.stand_ins import (
     Library,
     Script,
     make_chunk,
+    make_passage,
 )
 
 FILTER = "回油滤芯每 3 个月更换一次，更换前先停机泄压。严禁带电操作。"
@@ -457,3 +458,71 @@ def test_a_model_that_thinks_has_room_for_it() -> None:
 
     assert generator.requests[0].think
     assert generator.requests[0].sampling.max_tokens == 200 + 1024
+
+
+_HALF_TRUE = "回油滤芯每 3 个月更换一次。[1] 每 6 个月清洗油箱。[1] 更换前先停机泄压。[1]"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("drop", "回油滤芯每 3 个月更换一次[1]。 更换前先停机泄压[1]。"),
+        (
+            "mark",
+            "回油滤芯每 3 个月更换一次[1]。 每 6 个月清洗油箱。（原文未证实） 更换前先停机泄压[1]。",
+        ),
+    ],
+)
+def test_a_sentence_that_nothing_supports_is_left_out_or_marked(policy: str, expected: str) -> None:
+    text, answer = _collect(build_answerer(Script(_HALF_TRUE), on_unsupported=policy))
+    whole = build_answerer(Script(_HALF_TRUE, piece=50), on_unsupported=policy).answer(COLLECTION, QUESTION)
+
+    assert text == answer.text == whole.text == expected
+    assert answer.unsupported == whole.unsupported == ("每 6 个月清洗油箱。",)
+    assert answer.flags == ("unsupported",)
+    assert len(answer.notices) == 1
+
+
+def test_an_answer_may_be_refused_for_one_sentence_that_nothing_supports() -> None:
+    events = list(build_answerer(Script(_HALF_TRUE), on_unsupported="refuse").stream(COLLECTION, QUESTION))
+
+    last = events[-1]
+    assert isinstance(last, AnswerFinished)
+    assert last.answer.refusal is not None
+    assert last.answer.refusal.reason is RefusalReason.UNSUPPORTED
+    assert last.answer.unsupported == ("每 6 个月清洗油箱。",)
+    assert events[:-1] == [AnswerDelta(last.answer.text)]
+
+
+def test_an_answer_that_holds_is_given_under_every_policy() -> None:
+    _, answer = _collect(build_answerer(Script("回油滤芯每 3 个月更换一次。[1]"), on_unsupported="refuse"))
+
+    assert answer.text == "回油滤芯每 3 个月更换一次[1]。"
+    assert answer.flags == answer.unsupported == ()
+
+
+def test_quotes_count_their_tokens_for_clients_that_add_them_up() -> None:
+    script = Script("回油滤芯每 3 个月更换一次。[1]", mode="extractive", tokens=0)
+
+    _, answer = _collect(build_answerer(script))
+
+    assert answer.prompt_tokens > 0
+    assert answer.completion_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "languages"),
+    [("变频器上电后黑屏？", {"zh", "en"}), ("起重机钢丝绳报废标准？", {"en"})],
+)
+def test_the_own_language_is_read_beside_another_if_it_says_what_was_asked(
+    question: str, languages: set[str]
+) -> None:
+    passages = (
+        make_passage("变频器上电无显示时检查输入电源。", rank=0),
+        make_passage("A frozen board needs a bigger power supply.", rank=1),
+    )
+    found = Retrieval(passages, 0.7, evidence_by_language={"zh": 0.2, "en": 0.7}, threshold=0.5)
+
+    focused = focus(found, query=question)
+
+    assert {passage.chunk.language for passage in focused} == languages

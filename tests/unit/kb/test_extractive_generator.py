@@ -218,3 +218,41 @@ def test_what_to_do_about_a_code_in_prose_is_quoted_with_it() -> None:
     assert said[0].startswith("E07：排气温度传感器断线。")
     assert "X3" in said[1]
     assert not any("加油" in line for line in said)
+
+
+def test_a_number_that_is_asked_for_is_not_answered_by_a_sentence_without_one() -> None:
+    assert answer("变频器的防护等级是IP多少？", passage("变频器有多种防护等级可选。")) == []
+    text = "变频器有多种防护等级可选。变频器的防护等级为 IP54。"
+    assert answer("变频器的防护等级是IP多少？", passage(text)) == ["变频器的防护等级为 IP54。 [1]"]
+
+
+def test_a_number_is_not_looked_for_in_another_language_s_words() -> None:
+    assert (
+        answer("电机的额定功率是多少？", passage("The drive should be mounted in a separate cabinet.")) == []
+    )
+
+
+def test_the_sentence_with_the_command_that_was_asked_for_follows_the_finding() -> None:
+    text = (
+        "After an update the stored settings may not match the firmware. "
+        "Send M502 and M500 to reset them. Then restart the machine."
+    )
+
+    quoted = answer(
+        "The stored settings do not match after an update, which commands do I send?", passage(text)
+    )
+
+    assert any("M502 and M500" in line for line in quoted)
+
+
+def test_a_part_of_a_question_is_understood_by_the_others() -> None:
+    rows = ({"故障": "电机调谐故障", "代码": "ERR19"}, {"故障": "电机对地短路", "代码": "ERR23"})
+    text = "\n".join(" | ".join(row.values()) for row in rows)
+
+    quoted = answer(
+        "一上电就报电机对地短路，对应哪个故障代码？",
+        passage(text, context="故障 | 代码", records=rows),
+    )
+
+    assert len(quoted) == 1
+    assert "ERR23" in quoted[0]
