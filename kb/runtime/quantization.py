@@ -74,7 +74,7 @@ def _check_awq(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Ch
 
 def _check_compressed(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Check:
     groups = settings.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
+    first: Mapping[str, Any] = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
     weights = first.get("weights") or {}
     bits, group = weights.get("num_bits"), weights.get("group_size") or -1
     if bits != 4 or weights.get("type", "int") != "int" or first.get("input_activations"):
