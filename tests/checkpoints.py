@@ -113,7 +113,7 @@ def write_checkpoint(
     tensors = list_tensors(sizes, method=method)
     names = list(tensors)
     share = -(-len(names) // files)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number in range(files):
         part = {name: tensors[name] for name in names[number * share : (number + 1) * share]}
         file = f"model-{number + 1:05}-of-{files:05}.safetensors"
