@@ -156,7 +156,7 @@ def _check(wish: Wish, shape: ModelShape) -> None:
             f"no KV cache of the type {wish.kv_dtype!r}",
             next_step=f"Use one of {', '.join(KV_ELEMENT_BYTES)}.",
         )
-    if (wish.context_tokens or LEAST_CONTEXT_TOKENS) < LEAST_CONTEXT_TOKENS:
+    if wish.context_tokens is not None and wish.context_tokens < LEAST_CONTEXT_TOKENS:
         raise CallerError(
             f"a context of {wish.context_tokens} tokens is too short for passages and an answer",
             next_step=f"Ask for at least {LEAST_CONTEXT_TOKENS}.",
@@ -166,8 +166,10 @@ def _check(wish: Wish, shape: ModelShape) -> None:
             f"the model was trained on {shape.max_context_tokens} tokens; {wish.context_tokens} is beyond four times that",
             next_step="Ask for a shorter context.",
         )
-    if (wish.concurrency or 1) < 1 or wish.gpus < 1 or wish.shared_mib < 0:
-        raise CallerError("concurrency and cards are at least 1, shared memory at least 0", next_step="")
+    if (wish.concurrency is not None and wish.concurrency < 1) or wish.gpus < 1 or wish.shared_mib < 0:
+        raise CallerError(
+            "concurrency and cards are at least 1, shared memory at least 0", next_step="Correct the options."
+        )
 
 
 def _split(shape: ModelShape, card: Card, wish: Wish) -> MemoryPlan:
@@ -226,9 +228,8 @@ def _split_for(shape: ModelShape, card: Card, wish: Wish, *, tensor: int, data: 
         context_tokens=context // 256 * 256 if asked_context is None else context,
         concurrency=0,
     )
-    concurrency = wish.concurrency or max(
-        1, min(largest_concurrency(plan, max(1, plan.context_tokens)), _MOST_CONCURRENCY)
-    )
+    each = largest_concurrency(plan, max(1, plan.context_tokens) * data)  # whole requests on each card
+    concurrency = wish.concurrency or max(1, min(each * data, _MOST_CONCURRENCY))
     plan = replace(plan, concurrency=concurrency)
     return replace(plan, problem=_find_problem(plan))
 
