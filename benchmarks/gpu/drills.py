@@ -333,7 +333,7 @@ def _build_request(
     messages: Sequence[Message], *, max_tokens: int, thinking: bool = False
 ) -> GenerationRequest:
     sampling = Sampling(max_tokens=max_tokens, temperature=1.0, top_p=0.95)
-    return GenerationRequest(tuple(messages), "", (), "en", sampling, thinking=thinking)
+    return GenerationRequest(tuple(messages), "", (), "en", sampling, think=thinking)
 
 
 def _run(generator: OpenAiGenerator, messages: Sequence[Message], *, max_tokens: int) -> GenerationEnd:
@@ -375,7 +375,8 @@ def _kill_listener(url: str) -> str:
     """Kill the process that listens at the runtime's port, as `kill -9` does."""
     port = httpx.URL(url).port
     for connection in psutil.net_connections(kind="tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+        listens = connection.status == psutil.CONN_LISTEN
+        if listens and getattr(connection.laddr, "port", None) == port and connection.pid:
             name = psutil.Process(connection.pid).name()
             os.kill(connection.pid, signal.SIGKILL)
             return f"{name} ({connection.pid})"

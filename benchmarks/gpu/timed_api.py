@@ -97,7 +97,6 @@ def main() -> None:
     spool_dir.mkdir(parents=True, exist_ok=True)
     app = create_app(
         knowledge,
-        api_key=settings.api_key,
         top_k=settings.top_k,
         answer_tokens=settings.answer_tokens,
         spool_dir=spool_dir,
