@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from kb.language import is_cjk
+from kb.language import count_cjk
 from kb.types import Chunk
 
 _LEAST_CONTENT = 0.35
 _CHINESE_SHARE = 0.08
+_TEXTS_REMEMBERED = 4096
+"""The same chunks are found again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,7 @@ class Found:
 
     def has_content(self) -> bool:
         """Return False for rows of dots and rules, such as the lines of a table of contents."""
-        marks = [char for char in self.chunk.text if not char.isspace()]
-        return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
+        return _has_content(self.chunk.text)
 
     def is_in(self, language: str) -> bool:
         """Return whether a reader of this language can read it."""
@@ -40,9 +42,20 @@ def find_languages(chunk: Chunk) -> frozenset[str]:
 
     A table row of codes and numbers is in the language of its headings.
     """
-    letters = [char for char in chunk.indexed_text if char.isalpha()]
-    chinese = sum(map(is_cjk, letters))
-    readable = {"zh": chinese > _CHINESE_SHARE * len(letters), "en": chinese * 2 < len(letters)}
+    return _find_languages(chunk.indexed_text)
+
+
+@lru_cache(maxsize=_TEXTS_REMEMBERED)
+def _has_content(text: str) -> bool:
+    marks = "".join(text.split())
+    return sum(map(str.isalnum, marks)) > _LEAST_CONTENT * len(marks)
+
+
+@lru_cache(maxsize=_TEXTS_REMEMBERED)
+def _find_languages(text: str) -> frozenset[str]:
+    letters = sum(map(str.isalpha, text))
+    chinese = count_cjk(text)
+    readable = {"zh": chinese > _CHINESE_SHARE * letters, "en": chinese * 2 < letters}
     return frozenset(language for language, is_readable in readable.items() if is_readable)
 
 

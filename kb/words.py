@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 
-from kb.language import is_cjk
+from kb.language import CJK
 from kb.resources import read_prompt
 
 _LATIN = re.compile(r"[a-z0-9]+(?:[._/:#'-][a-z0-9]+)*")
 _PARTS = re.compile(r"[._/:#'-]")
+_CJK_RUN = re.compile(rf"{CJK}(?:\s*{CJK})*")
+# A question asks for the terms of every candidate several times, and the next one of many of the same.
+_TEXTS_REMEMBERED = 2048
+_WORDS_REMEMBERED = 65_536
 
 
 @cache
@@ -60,6 +64,7 @@ def squeeze(text: str) -> str:
     return "".join(char for char in fold(text) if char.isalnum())
 
 
+@lru_cache(maxsize=_WORDS_REMEMBERED)
 def stem(word: str) -> str:
     """Return a rough English stem; equal for the usual endings of a word, not a real word itself."""
     if len(word) <= 3 or not word.isalpha():
@@ -93,6 +98,7 @@ def get_terms(text: str) -> frozenset[str]:
     return frozenset(terms)
 
 
+@lru_cache(maxsize=_TEXTS_REMEMBERED)
 def get_all_terms(text: str) -> frozenset[str]:
     """Return every term that `get_terms` of some other text could ask for, stop words included."""
     folded = fold(text)
@@ -117,17 +123,7 @@ def _iter_latin(folded: str) -> list[str]:
 
 def _iter_cjk_runs(folded: str) -> list[str]:
     """Return the stretches of Chinese characters; white space inside a stretch is layout."""
-    runs: list[str] = []
-    run: list[str] = []
-    for char in folded:
-        if is_cjk(char):
-            run.append(char)
-        elif run and not char.isspace():
-            runs.append("".join(run))
-            run = []
-    if run:
-        runs.append("".join(run))
-    return runs
+    return ["".join(run.split()) for run in _CJK_RUN.findall(folded)]
 
 
 def get_units(text: str) -> list[frozenset[str]]:
