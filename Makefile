@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ONCE ?=
+GPU_VENV ?= .venv-gpu
+# Pinned: each release belongs to one generation of torch and CUDA, and this one was measured.
+GPU_RUNTIME ?= sglang==0.5.17
 MINUTES ?= 10
 T ?= tests/unit
 # Tests that keep to themselves, so that two processes can share them; the others load the whole machine.
@@ -10,7 +13,7 @@ ALONE := tests/unit tests/contract
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help run check quick fix test eval fuzz models lock clean
+.PHONY: help run check quick fix test eval fuzz models gpu lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -69,6 +72,12 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@echo "Installing the development tools of requirements-dev.lock"
 	$(BIN)/python -m pip install --progress-bar on -r requirements-dev.lock
 	@touch $@
+
+gpu:  ## Set up the runtime for an NVIDIA card in .venv-gpu (several GB); see docs/gpu.md
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	$(GPU_VENV)/bin/pip install --progress-bar on '$(GPU_RUNTIME)'
+	$(GPU_VENV)/bin/python -c 'import sglang; print("sglang", sglang.__version__)'
 
 lock:  ## Write both lock files again from pyproject.toml
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -12,6 +12,7 @@ from kb.cli import (
     calibrate,
     collections,
     demo,
+    doctor,
     documents,
     evaluate,
     explain,
@@ -83,6 +84,7 @@ app.command("audit", rich_help_panel=_CARE)(keys.audit)
 app.command("eval", rich_help_panel=_CARE)(evaluate.evaluate)
 app.command("calibrate", rich_help_panel=_CARE)(calibrate.calibrate)
 app.command("explain", rich_help_panel=_CARE)(explain.explain)
+app.command("doctor", rich_help_panel=_CARE)(doctor.doctor)
 app.command("settings", rich_help_panel=_CARE)(status.settings)
 app.command("version", rich_help_panel=_CARE)(status.version)
 

@@ -22,6 +22,11 @@ from kb.cli.model_options import (
 from kb.cli.session import ExitCode, JsonOption
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from kb.runtime.checks import Check
     from kb.runtime.plan import MemoryPlan
     from kb.runtime.verify import Report
 
@@ -128,18 +133,26 @@ def print_report(report: Report) -> None:
     """Print the checks as a table, and a fix for each that is not fine."""
     from rich.markup import escape
 
-    from kb.cli.output import get_console, make_table
+    from kb.cli.output import get_console
 
     console = get_console()
     console.print(
         f"[bold]{escape(str(report.folder))}[/]  {escape(report.summary)}", highlight=False, soft_wrap=True
     )
+    print_checks(console, report.checks)
+
+
+def print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """Print checks as a table, then a fix for each that is not fine."""
+    from rich.markup import escape
+
+    from kb.cli.output import make_table
+
     table = make_table("check", "", "found")
-    table.columns[2].no_wrap = False
-    for check in report.checks:
+    for check in checks:
         table.add_row(check.name, _PAINTED[check.state], escape(check.detail))
     console.print(table)
-    for check in report.checks:
+    for check in checks:
         if check.fix:
             console.print(f"[bold]Fix[/]  {check.name}: {escape(check.fix)}", highlight=False, soft_wrap=True)
 

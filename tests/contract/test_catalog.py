@@ -392,7 +392,7 @@ def test_force_makes_a_new_generation_while_the_old_one_stays_visible(
 
     second = get_job(again)
     assert again.duplicate
-    assert again.document.name == "press.pdf"
+    assert again.document.name == "other name.pdf"
     assert second.id != first.id
     assert second.generation > first.generation
     assert visible_texts(catalog, first, second) == ["one", "two"]
