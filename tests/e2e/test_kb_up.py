@@ -341,7 +341,7 @@ def test_the_demonstration_ingests_asks_and_ends(place: Place, samples: Path) ->
         "Ingesting 1 sample",
         "1 document: 1 ready",
         "1/2 E-0471 是什么故障",
-        "[1] press_manual_zh.pdf",
+        "[1] 《press_manual_zh.pdf》第 9 页",
     ):
         assert words in out
     for words in ("press_manual_zh.pdf p. 9", "refused", "2 of 2 as expected", "Stopped."):

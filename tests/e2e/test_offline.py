@@ -58,7 +58,7 @@ def test_start_ingest_and_answers_need_no_network(tmp_path: Path) -> None:
         "demo",
         "--once",
         "--questions",
-        "6",
+        "2",
         limit_s=850,
         KB_DATA_DIR=str(tmp_path / "data"),
         KB_MODELS_DIR=str(find_models_dir()),
