@@ -12,6 +12,7 @@ from kb.errors import ConfigurationError, KbError
 from kb.keyring import KeyRing
 from kb.logs import configure_logging
 from kb.offline import go_offline
+from kb.ports import Generator
 from kb.settings import Settings, load_settings
 
 GRACEFUL_SHUTDOWN_S: Final = 8
@@ -40,8 +41,8 @@ def main() -> int:
     return 0
 
 
-def serve(settings: Settings) -> None:
-    """Wire the parts and serve them from this one process."""
+def serve(settings: Settings, *, generator: Generator | None = None) -> None:
+    """Wire the parts and serve them from this one process; a generator given here replaces the configured one."""
     # heavy imports, after the switches that keep libraries off the network
     import uvicorn
     from prometheus_client import disable_created_metrics
@@ -52,7 +53,7 @@ def serve(settings: Settings) -> None:
     spool_dir = settings.data_dir / "spool"
     spool_dir.mkdir(parents=True, exist_ok=True)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps that nobody reads
-    knowledge = build(settings)
+    knowledge = build(settings, generator=generator)
     try:
         app = create_app(
             knowledge,

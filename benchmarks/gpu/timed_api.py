@@ -79,11 +79,8 @@ class TimedGenerator:
 
 def main() -> None:
     """Serve with the settings of the environment."""
-    import uvicorn
-    from prometheus_client import disable_created_metrics
-
-    from api.app import create_app
-    from kb.bootstrap import build, build_generator
+    from api.__main__ import serve
+    from kb.bootstrap import build_generator
     from kb.logs import configure_logging
     from kb.offline import go_offline
     from kb.settings import load_settings
@@ -91,17 +88,7 @@ def main() -> None:
     go_offline()
     settings = load_settings()
     configure_logging(process="api", log_format=settings.log_format, log_level=settings.log_level)
-    disable_created_metrics()  # type: ignore[no-untyped-call]
-    knowledge = build(settings, generator=TimedGenerator(build_generator(settings), Path(sys.argv[1])))
-    spool_dir = settings.data_dir / "spool"
-    spool_dir.mkdir(parents=True, exist_ok=True)
-    app = create_app(
-        knowledge,
-        top_k=settings.top_k,
-        answer_tokens=settings.answer_tokens,
-        spool_dir=spool_dir,
-    )
-    uvicorn.run(app, host=settings.api_host, port=settings.api_port, log_config=None, access_log=False)
+    serve(settings, generator=TimedGenerator(build_generator(settings), Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,18 +17,12 @@ from kb.adapters.sql_access import SqlAccessStore
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.sql_database import SqlDatabase
 from kb.errors import CatalogUnavailableError, KeyNotFoundError
-from tests.servers import fresh_database
+from tests.databases import DATABASES
 
 NOW = datetime(2026, 3, 1, 8, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 Store = MemoryAccessStore | SqlAccessStore
-Opener = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[str]]
-
-DATABASES: dict[str, Opener] = {
-    "sqlite": lambda tmp, request: nullcontext(f"sqlite:///{tmp / 'catalog.sqlite'}"),
-    "postgresql": lambda tmp, request: fresh_database(request.getfixturevalue("postgresql_url")),
-}
 
 
 @pytest.fixture(params=list(DATABASES))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,7 +50,7 @@ from kb.types import (
     Span,
     TextSource,
 )
-from tests.servers import fresh_database
+from tests.databases import DATABASES
 from tests.unit.kb.stand_ins import make_receipt
 
 NOW = datetime(2026, 3, 1, 8, 30, 15, 123456, tzinfo=UTC)
@@ -58,17 +58,10 @@ LEASE_S = 60.0
 MAX_ATTEMPTS = 3
 BROKEN = Problem("damaged_file", "the file is cut off", "Upload it again.")
 
-Opener = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[str]]
 
-CATALOGS: dict[str, Opener] = {
-    "sqlite": lambda tmp, request: nullcontext(f"sqlite:///{tmp / 'new' / 'catalog.sqlite'}"),
-    "postgresql": lambda tmp, request: fresh_database(request.getfixturevalue("postgresql_url")),
-}
-
-
-@pytest.fixture(params=list(CATALOGS))
+@pytest.fixture(params=list(DATABASES))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with CATALOGS[request.param](tmp_path, request) as opened:
+    with DATABASES[request.param](tmp_path, request) as opened:
         yield opened
 
 

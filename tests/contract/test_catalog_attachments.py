@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,22 +13,15 @@ import pytest
 from kb.adapters.sql_catalog import SqlCatalog
 from kb.ports import Attachment, AttachmentUse, Catalog, StoredFile
 from kb.types import Chunk, Collection, Document, DocumentState, Job, JobState, Problem, Registration, Span
-from tests.servers import fresh_database
+from tests.databases import DATABASES
 
 NOW = datetime(2026, 3, 1, 8, 30, tzinfo=UTC)
 BROKEN = Problem("damaged_file", "the file is cut off", "Upload it again.")
 
-Opener = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[str]]
 
-CATALOGS: dict[str, Opener] = {
-    "sqlite": lambda tmp, request: nullcontext(f"sqlite:///{tmp / 'catalog.sqlite'}"),
-    "postgresql": lambda tmp, request: fresh_database(request.getfixturevalue("postgresql_url")),
-}
-
-
-@pytest.fixture(params=list(CATALOGS))
+@pytest.fixture(params=list(DATABASES))
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    with CATALOGS[request.param](tmp_path, request) as url, closing(SqlCatalog(url)) as opened:
+    with DATABASES[request.param](tmp_path, request) as url, closing(SqlCatalog(url)) as opened:
         opened.migrate()
         yield opened
 

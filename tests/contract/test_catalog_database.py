@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from kb.adapters.sql_catalog import SqlCatalog
 from kb.adapters.sql_database import SqlDatabase
 from kb.adapters.sql_tables import UtcDateTime, metadata
 from kb.errors import CatalogUnavailableError, ConfigurationError
+from tests.databases import DATABASES
 from tests.servers import find_free_port, fresh_database
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -56,13 +57,6 @@ FIRST_ROWS = {
         "attempt": 0,
         "warnings": [],
     },
-}
-
-Opener = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[str]]
-
-DATABASES: dict[str, Opener] = {
-    "sqlite": lambda tmp, request: nullcontext(f"sqlite:///{tmp / 'new' / 'catalog.sqlite'}"),
-    "postgresql": lambda tmp, request: fresh_database(request.getfixturevalue("postgresql_url")),
 }
 
 
